@@ -27,16 +27,28 @@ SLICE ?= 1/1
 RESULTS ?= docs/evidence/soak.jsonl
 # The newest of what `make web` makes.
 VENDORED := tuner/ui/static/vendor/preact.js
-HAS_NPM := command -v npm >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; }
-HAS_CHROMIUM := command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+PYRIGHT_STAMP := $(VENV)/pyright/.$(PYRIGHT)
+# Where pytest writes its results, as JUnit XML.
+JUNIT ?= build/tests.xml
+
+# $(call missing,WHAT,EFFECT): print what could not be installed and what follows from that. With CI=true it is an error.
+missing = { echo "$(1) could not be installed: $(2)"; test "$$CI" != true; }
+# $(call install,TEST,PACKAGES,EFFECT): install packages of Debian if the shell command TEST fails, as root where apt-get is.
+install = @{ $(1); } >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; } || \
+  $(call missing,$(2),$(3))
+NPM = $(call install,command -v npm,nodejs npm,$(1))
+NPM_INSTALL := npm install --loglevel=error --no-audit --no-fund
+CHROMIUM = $(call install,command -v chromium,chromium,$(1))
+# Build the page, of which $(1) is missing without npm.
+WEB = @$(MAKE) --no-print-directory web || $(call missing,the libraries of the page,$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help run web test test-peers soak gpu bench bench-search bench-search-all bench-search-objectives programs lint types format docs clean
+.PHONY: help setup run web test test-peers soak gpu bench bench-search bench-search-all bench-search-objectives programs lint types format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
+	@echo "make setup   install all that test, lint and docs need"
 	@echo "make web     the page of tuner ui: our modules and the libraries that npm fetches"
 	@echo "make test    the test suite (installs what it needs)"
 	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
@@ -83,32 +95,27 @@ $(PROGRAMS_STAMP): setup.cfg pyproject.toml constraints.txt
 	  tensorflow torchvision wandb
 	@touch $(PROGRAMS_STAMP)
 
-# What the tests need beside Python packages. Where it cannot be installed they are skipped, and say why.
+# What the tests need beside Python packages. Tests of what could not be installed are skipped, with the reason.
 $(SYSTEM): $(STAMP)
-	@command -v mkfs.xfs >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq xfsprogs >/dev/null; } || \
-	  echo "xfsprogs could not be installed: what needs a filesystem with reflinks is skipped"
-	@command -v rsync >/dev/null && command -v ip >/dev/null && test -x /usr/sbin/sshd || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq rsync openssh-server openssh-client iproute2 >/dev/null; } || \
-	  echo "rsync, openssh and iproute2 could not be installed: what needs another host is skipped"
-	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql >/dev/null; } || \
-	  echo "postgresql could not be installed: what needs a database server is skipped"
-	@command -v gcc >/dev/null && command -v mkfs.ext4 >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev e2fsprogs >/dev/null; } || \
-	  echo "gcc and e2fsprogs could not be installed: bad clocks and power cuts are skipped"
-	@command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null && command -v munged >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge >/dev/null; } || \
-	  echo "slurm could not be installed: what needs a cluster with Slurm is skipped"
-	@command -v zsh >/dev/null && command -v fish >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zsh fish >/dev/null; } || \
-	  echo "zsh and fish could not be installed: what completes commands in them is skipped"
-	@$(HAS_NPM) || true
-	@npm install --silent --no-audit --no-fund --prefix $(VENV)/node azurite@3.35.0 || \
-	  echo "azurite could not be installed with npm: what needs Azure's server is skipped"
-	@$(HAS_CHROMIUM) || \
-	  echo "chromium could not be installed: what draws plots as images, and the report in a browser, is skipped"
+	$(call install,command -v mkfs.xfs,xfsprogs,tests of filesystems with reflinks are skipped)
+	$(call install,command -v rsync && command -v ip && test -x /usr/sbin/sshd,rsync openssh-server openssh-client iproute2,tests of several hosts are skipped)
+	$(call install,command -v initdb || ls /usr/lib/postgresql/*/bin/initdb,postgresql,tests of a database server are skipped)
+	$(call install,command -v gcc && command -v mkfs.ext4,gcc libc6-dev e2fsprogs,tests of bad clocks and power cuts are skipped)
+	$(call install,command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged,slurmctld slurmd slurm-client munge,tests of Slurm are skipped)
+	$(call install,command -v zsh && command -v fish,zsh fish,tests of completion in these shells are skipped)
+	$(call NPM,tests of Azure and of the page are skipped)
+	@$(NPM_INSTALL) --prefix $(VENV)/node azurite@3.35.0 >/dev/null || $(call missing,azurite,tests of Azure are skipped)
+	$(call CHROMIUM,tests of plots as images and of the report in a browser are skipped)
 	@touch $(SYSTEM)
+
+$(PYRIGHT_STAMP): $(STAMP)
+	$(call NPM,pyright is not run)
+	$(NPM_INSTALL) --prefix $(VENV)/pyright pyright@$(PYRIGHT) >/dev/null
+	@touch $@
+
+# All that the steps of CI need.
+setup: $(STAMP) $(SYSTEM) $(DOCS_STAMP) $(PYRIGHT_STAMP)
+	$(call WEB,tests of tuner ui are skipped)
 
 run: $(STAMP)
 	$(BIN)/python examples/digits_asha.py
@@ -117,30 +124,30 @@ web: $(VENDORED)
 
 # With the directories of src: a file that was renamed or removed has left the time in its directory alone.
 $(VENDORED): web/package-lock.json web/build.mjs $(shell find web/src)
-	@$(HAS_NPM) || true
-	@test web/node_modules/.package-lock.json -nt web/package-lock.json || npm ci --silent --no-audit --no-fund --prefix web
+	$(call NPM,the page cannot be built)
+	@test web/node_modules/.package-lock.json -nt web/package-lock.json || npm ci --loglevel=error --no-audit --no-fund --prefix web >/dev/null
 	@node web/build.mjs
 
 test: $(STAMP) $(SYSTEM)
-	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: what needs tuner ui is skipped"
+	$(call WEB,tests of tuner ui are skipped)
 	@$(COMPILED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -rs $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --junitxml=$(JUNIT) $(ARGS)
 
 test-peers: $(PEERS_STAMP)
-	$(PEERS)/bin/python -m pytest -m peers -rs tests/tuner/search tests/tuner/tracking tests/trainables/tracking $(ARGS)
-	$(PEERS)/bin/python -m pytest -rs tests/tuner/search/test_bayesopt.py  # nevergrad has an older one than .venv
+	$(PEERS)/bin/python -m pytest -m peers tests/tuner/search tests/tuner/tracking tests/trainables/tracking $(ARGS)
+	$(PEERS)/bin/python -m pytest tests/tuner/search/test_bayesopt.py  # nevergrad has an older one than .venv
 
 soak: $(STAMP) $(SYSTEM)
 	@$(COMPILED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m soak --timeout 14400 --hypothesis-profile random \
 	  -p tests.soak.slices --soak-slice $(SLICE) --soak-results $(RESULTS) $(ARGS)
 
 gpu: $(STAMP)
-	$(BIN)/python -m pytest -n 0 -m gpu --timeout 300 -rs tests/gpu $(ARGS)
+	$(BIN)/python -m pytest -n 0 -m gpu --timeout 300 tests/gpu $(ARGS)
 
 bench: $(BENCH_STAMP)
-	@$(MAKE) --no-print-directory web || echo "npm could not fetch the page's libraries: its rows are empty"
-	@$(HAS_CHROMIUM) || echo "chromium could not be installed: the page's rows are empty"
+	$(call WEB,its rows are empty)
+	$(call CHROMIUM,the rows of the page are empty)
 	$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
 bench-search: $(BENCH_STAMP)
@@ -154,7 +161,7 @@ bench-search-objectives: $(BENCH_STAMP)
 
 programs: $(PROGRAMS_STAMP)
 	$(PROGRAMS)/bin/python docs/real_programs.py --folder $(PROGRAMS)/run $(ARGS)
-	$(PROGRAMS)/bin/python -m pytest -n 0 -m soak --timeout 600 -rs tests/trainables/command/test_programs_of_others.py
+	$(PROGRAMS)/bin/python -m pytest -n 0 -m soak --timeout 600 tests/trainables/command/test_programs_of_others.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -162,14 +169,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/mypy --strict tests/scripts/strict_user.py
 	$(BIN)/python -m pytest -q -p no:xdist tests/test_floors.py
-	@$(HAS_NPM) || true
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory types; else echo "npm is not there: pyright was not asked"; fi
+	$(call NPM,pyright is not run)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory types; else echo "npm is missing: pyright is not run"; fi
 
 # What a user's script is told about our types, of which `make lint` asks mypy and, where npm is, this.
-types: $(STAMP)
-	@$(HAS_NPM) || true
-	@grep -qs '"version": "$(PYRIGHT)"' $(VENV)/pyright/node_modules/pyright/package.json || \
-	  npm install --silent --no-audit --no-fund --prefix $(VENV)/pyright pyright@$(PYRIGHT)
+types: $(PYRIGHT_STAMP)
 	$(VENV)/pyright/node_modules/.bin/pyright --pythonpath $(BIN)/python tests/scripts/strict_user.py
 
 format: $(STAMP)

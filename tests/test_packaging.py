@@ -94,15 +94,7 @@ def test_the_environment_is_not_committed() -> None:
     assert {".venv/", ".venv-bench/"} <= set((ROOT / ".gitignore").read_text().splitlines())
 
 
-def test_ci_calls_the_same_chores_as_a_person() -> None:
-    text = (ROOT / ".ci" / "run").read_text()
-
-    assert "make test" in text
-    assert "make lint" in text
-    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
-
-
-@pytest.mark.parametrize("target", ["run", "test", "soak", "bench", "lint", "docs", "clean"])
+@pytest.mark.parametrize("target", ["setup", "run", "test", "soak", "bench", "lint", "docs", "clean"])
 def test_the_makefile_has_the_chore(target: str) -> None:
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
 

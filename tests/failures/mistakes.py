@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ class Mistake:
     raises: str | None
     says: tuple[str, ...]
     lines: int = SCREEN
+
+    def __post_init__(self) -> None:
+        chance = [words for words in self.says if re.fullmatch(r"[\w.:/+-]{,6}|[\d\s.:,/+-]*", words)]
+        assert not chance, f"{self.what}: {chance} can occur in an id, a path or a time"
 
     def __str__(self) -> str:
         return self.what

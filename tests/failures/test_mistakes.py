@@ -35,9 +35,14 @@ NOTHING_MADE = [
         ("objective of Optuna", "def space(trial):", "def train(config):", 'config["lr"]', "OptunaSearch(space)"),
     ),
     Mistake("typo in resume", 'tune.run(train, resume="AUT0")', "SettingError", ("'AUT0'", "did you mean 'AUTO'?")),
-    Mistake("keep_checkpoints_num=0", "tune.run(train, keep_checkpoints_num=0)", "InvalidSettingError", ("0", ">= 1")),
-    Mistake(
-        "keep_checkpoints_num=-1", "tune.run(train, keep_checkpoints_num=-1)", "InvalidSettingError", ("-1", ">= 1")
+    *(
+        Mistake(
+            f"keep_checkpoints_num={number}",
+            f"tune.run(train, keep_checkpoints_num={number})",
+            "InvalidSettingError",
+            (f"={number} is not accepted", "a whole number >= 1"),
+        )
+        for number in (0, -1)
     ),
     Mistake(
         "num_samples=-5", "tune.run(train, num_samples=-5)", "SettingError", ("num_samples=-5", "1, 2, ... and -1")
@@ -48,7 +53,7 @@ NOTHING_MADE = [
         "from tuner.schedulers import ASHAScheduler\n"
         'tune.run(train, metric="loss", mode="min", scheduler=ASHAScheduler(metric="acc", mode="max"))',
         "SettingError",
-        ("metric",),
+        ("metric='loss'", "metric='acc'", "give them in one place"),
     ),
     Mistake(
         "overwrite with resume",
@@ -63,9 +68,17 @@ NOTHING_MADE = [
         ("s3://a/b", "s3://c/d", "give one of them"),
     ),
     Mistake(
-        "bounds swapped", 'tune.run(train, config={"lr": tune.uniform(1, 0)})', "SettingError", ("uniform", "1", "0")
+        "bounds swapped",
+        'tune.run(train, config={"lr": tune.uniform(1, 0)})',
+        "SettingError",
+        ("uniform(1.0, 0.0)", "lower is not below upper"),
     ),
-    Mistake("log of 0", 'tune.run(train, config={"lr": tune.loguniform(0, 1)})', "SettingError", ("loguniform", "0")),
+    Mistake(
+        "log of 0",
+        'tune.run(train, config={"lr": tune.loguniform(0, 1)})',
+        "SettingError",
+        ("loguniform(0.0, 1.0)", "lower must be above 0"),
+    ),
     Mistake(
         "an empty choice",
         'tune.run(train, config={"a": tune.choice([])})',
@@ -115,19 +128,25 @@ NOTHING_MADE = [
     ),
     Mistake("a bad name", 'tune.run(train, name="a/b")', "SettingError", ("'a/b'",)),
     Mistake(
-        "more CPUs than there are", 'tune.run(train, resources_per_trial={"cpu": 6400})', "ResourceError", ("6400",)
+        "more CPUs than there are",
+        'tune.run(train, resources_per_trial={"cpu": 6400})',
+        "ResourceError",
+        ("asks for 6400 cpu, available are",),
     ),
     Mistake(
         "cpus for cpu", 'tune.run(train, resources_per_trial={"cpus": 1})', "ResourceError", ("did you mean 'cpu'?",)
     ),
     Mistake(
-        "a GPU that is not there", 'tune.run(train, resources_per_trial={"gpu": 99})', "ResourceError", ("gpu", "99")
+        "a GPU that is not there",
+        'tune.run(train, resources_per_trial={"gpu": 99})',
+        "ResourceError",
+        ("asks for 99 gpu, available are",),
     ),
     Mistake(
         "checkpoint_freq of a function",
         "tune.run(train, checkpoint_freq=1)",
         "SettingError",
-        ("checkpoint_frequency=1", "class"),
+        ("checkpoint_frequency=1 needs a class", "'train' is a function"),
     ),
     Mistake(
         "a metric is needed and none is named",

@@ -67,7 +67,7 @@ IN_TRIALS = [
         "step() returns None",
         "class C(tune.Trainable):\n    def step(self): pass\ntune.run(C)",
         "TrialsFailedError",
-        ("step()", "None", "dict"),
+        ("C.step() returned None, not a dict of metrics",),
     ),
     Mistake(
         "save_checkpoint returns an int",
@@ -75,7 +75,7 @@ IN_TRIALS = [
         "    def save_checkpoint(self, directory): return 5\n    def load_checkpoint(self, checkpoint): pass\n"
         "tune.run(C, checkpoint_at_end=True)",
         "TrialsFailedError",
-        ("save_checkpoint", "returned 5 (int)"),
+        ("save_checkpoint() returned 5 (int); accepted are",),
     ),
     *(
         Mistake(
@@ -109,7 +109,7 @@ IN_TRIALS = [
         "object() in metrics",
         'def f(config): tune.report({"loss": object()})\ntune.run(f)',
         "TrialsFailedError",
-        ("loss", "object"),
+        ("loss is a builtins.object", "report numbers"),
     ),
     Mistake(
         "an array and 3 MB of text as metrics",
@@ -120,10 +120,10 @@ IN_TRIALS = [
     Mistake(
         "a file in the working directory",
         "from pathlib import Path\n"
-        "def f(config):\n    Path('out.txt').write_text('mine')\n    tune.report({'a': 1})\n"
+        "def f(config):\n    Path('out.txt').write_text('what the trial wrote')\n    tune.report({'a': 1})\n"
         "trial = tune.run(f, verbose=0).trials[0]\nprint(Path(trial.path, 'out.txt').read_text())",
         None,
-        ("mine",),
+        ("what the trial wrote",),
     ),
     Mistake(
         "a config that cannot be shipped",
@@ -178,19 +178,19 @@ IN_TRIALS = [
         'def f(config): tune.report({"loss": float("nan")})\n'
         'print(tune.run(f, metric="loss", mode="min", num_samples=2).best_config)',
         None,
-        ("loss",),
+        ("there is no best trial: 'loss' is NaN in all trials",),
     ),
     Mistake(
         "best without a metric",
         "analysis = tune.run(train, verbose=0)\nanalysis.best_config",
         "SettingError",
-        ("metric",),
+        ("best by which metric?", "Give metric= and mode="),
     ),
     Mistake(
         "best of a metric that is not there",
         'tune.Tuner(train).fit().get_best_result(metric="los", mode="min")',
         "MetricMissingError",
-        ("los", "loss"),
+        ("no trial has reported a number 'los'", "nearest first: loss"),
     ),
     Mistake(
         "the name is taken",
@@ -210,20 +210,21 @@ IN_TRIALS = [
         'tune.run(train, name="e", metric="loss", mode="min", verbose=0)\n'
         'print(tune.run(train, name="e", metric="los", mode="min", resume="AUTO").best_config)',
         None,
-        ("los",),
+        ("metric: was 'loss', now 'los'", "no trial has reported a number 'los'"),
     ),
     Mistake(
         "a score attribute that is missing",
         "def f(config): tune.report({'loss': 1}, checkpoint=tune.Checkpoint.from_dict({'a': 1}))\n"
         "tune.run(f, keep_checkpoints_num=1, checkpoint_score_attr='min-los')",
         None,
-        ("'los'", "loss"),
+        ("checkpoint score attribute 'los'", "nearest first: loss"),
     ),
     Mistake(
         "a run inside of a trial",
-        "def f(config): tune.report(tune.run(train, verbose=0).trials[0].last_result)\ntune.run(f)",
+        "def f(config): tune.report(tune.run(train, verbose=0).trials[0].last_result)\n"
+        "print('the result:', tune.run(f).trials[0].last_result['loss'])",
         None,
-        ("finished", "0.33333"),
+        ("finished", "the result: 0.33333"),
     ),
     Mistake(
         "a grid of 10^8",
@@ -257,18 +258,18 @@ IN_TRIALS = [
         )
         for arguments, said in {
             "show results/e --metric los": ("'los'", "nearest first: loss"),
-            "report results/e --metric nope": ("'nope'", "loss"),
+            "report results/e --metric nope": ("'nope'", "nearest first: loss"),
             "retention results/e --policy best:1:los": ("'los'", "nearest first: loss"),
-            "report results/e -o x.pdf": ("'x.pdf' is not accepted", ".html"),
+            "report results/e -o x.pdf": ("'x.pdf' is not accepted", "its file ends in .html"),
         }.items()
     ),
     Mistake(
         "nested spaces",
         "def f(config): tune.report({'x': config['model']['layers'][1]['x']})\n"
         "space = {'model': {'layers': [1, {'x': tune.uniform(2, 3)}]}}\n"
-        "print(2 <= tune.run(f, config=space, verbose=0).trials[0].last_result['x'] < 3)",
+        "x = tune.run(f, config=space, verbose=0).trials[0].last_result['x']\nprint('between 2 and 3:', 2 <= x < 3)",
         None,
-        ("True",),
+        ("between 2 and 3: True",),
     ),
 ]
 PROCESSES = [
@@ -276,7 +277,7 @@ PROCESSES = [
         "a closure that cannot be pickled",
         "import threading\nlock = threading.Lock()\ndef f(config): lock.acquire()\ntune.run(f, executor='local')",
         "SerializationError",
-        ("lock",),
+        ("global variable 'lock' of f (_thread.lock)", "Create it inside the trainable"),
     ),
     Mistake(
         "breakpoint() in a trial",

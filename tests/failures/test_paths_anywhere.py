@@ -96,16 +96,22 @@ def test_f13_tuner_restore_and_analysis_take_every_form_of_a_path(tmp_path, monk
     assert grid.experiment_path == str(new)
 
 
-def as_another_user(path):
-    """As `nobody`, with another home, on a copy that belongs to nobody."""
+def as_another_user(path, rehearsal):
+    """Continue an experiment as `nobody`, with another home, on a copy that belongs to nobody.
+
+    Where that user cannot read the packages they have to be imported before: this process continues `rehearsal` first.
+    """
     subprocess.run(["chown", "-R", "65534:65534", str(path)], check=True)
 
     def act():
+        # The interpreter itself may lie where that user cannot start it: the trials run in this process.
+        settings = {"config": SPACE, "resume": True, "executor": "inline", **SETTINGS}
+        check(rehearsal / "e", run(count_up, rehearsal, **settings))
         os.setgid(65534)
         os.setuid(65534)
         os.environ["HOME"] = str(path)
-        # The interpreter itself may lie where that user cannot start it: the trials run in this process.
-        check(path / "e", run(count_up, path, config=SPACE, resume=True, executor="inline", **SETTINGS))
+        os.chdir(path)
+        check(path / "e", run(count_up, path, **settings))
 
     return in_child(act)
 
@@ -119,8 +125,10 @@ def test_f13_another_user_continues_a_copy(tmp_path):
         place = Path(open_to_all, "s")
         place.mkdir()
         shutil.copytree(old, place / "e")
+        rehearsal = tmp_path / "rehearsal"
+        shutil.copytree(old, rehearsal / "e")
         shutil.rmtree(old)
-        assert as_another_user(place) == 0
+        assert as_another_user(place, rehearsal) == 0
 
 
 def test_d10_a_copy_whose_path_contains_the_old_path(tmp_path):

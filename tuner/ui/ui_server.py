@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,9 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._closing.set()
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # the client did not read its answer within GRACE_S
+        await asyncio.sleep(0)  # in which they are closed
 
 
 class UiServer:
@@ -83,9 +87,9 @@ class UiServer:
     def __init__(self, places: Places, how: UiOptions) -> None:
         self._places = places
         names, proxies = how.names, how.proxies
+        token = user_token() if how.token else None
         self._bound = _bound(how)
         port = self._bound.getsockname()[1]
-        token = user_token() if how.token else None
         self.access = Access(token, port, names, proxies, read_only=how.read_only or not how.token)
         host = f"[{how.host.strip('[]')}]" if ":" in how.host else how.host
         self.address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
@@ -141,9 +145,11 @@ def _bound(how: UiOptions) -> socket.socket:
         family, kind, protocol, _, place = socket.getaddrinfo(
             how.host.strip("[]"), how.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        return made
+        with ExitStack() as stack:
+            made = stack.enter_context(socket.socket(family, kind, protocol))
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(place)
+            stack.pop_all()
+            return made
     except (OSError, OverflowError) as error:
         raise SettingError(f"{how.host}:{how.port} cannot be listened on: {error}") from None

@@ -163,7 +163,7 @@ def test_without_directories_nothing_lies_beside_the_journal_and_a_resume_goes_o
     assert [trial.last_result["loss"] for trial in after.trials][:5] == before
     assert [trial.iteration for trial in after.trials] == [3] * 8
     assert {path.name for path in (tmp_path / "many").iterdir()} <= {
-        "experiment.json", "generations", "journal", "blobs", ".events",
+        "experiment.json", "generations", "journal", "blobs", ".events", "driver.log",
     }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_ENVIRONMENT_END = 48
+"""Field of /proc/<pid>/stat, counted from the state on: the address at which the environment ends."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -156,13 +158,41 @@ def marked(variable: str, value: str) -> list[int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                environment = b"\0" + file.read() + b"\0"
-                if needle + b"\0" in environment or needle + b"." in environment:
-                    found.append(int(name))
+            environment = b"\0" + _environment(int(name)) + b"\0"
         except OSError:
-            continue  # gone, or another user's
+            continue  # it has ended, or belongs to another user
+        if needle + b"\0" in environment or needle + b"." in environment:
+            found.append(int(name))
     return found
+
+
+def _environment(pid: int) -> bytes:
+    """Return the environment a process was started with, as the kernel has it.
+
+    For a moment of exec, between the two programs, it is empty. That moment is waited for, up to a second.
+
+    Raises:
+        OSError: the process has ended, or belongs to another user.
+    """
+    deadline = time.monotonic() + 1.0
+    while True:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if environment := file.read():
+                return environment
+        if not _is_in_exec(pid) or time.monotonic() >= deadline:
+            return environment
+        time.sleep(0.001)
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Return True if the kernel has not placed the environment of the process's program yet."""
+    fields = _stat(pid)
+    if fields is None or fields[_ENVIRONMENT_END] != b"0":
+        return False
+    try:
+        return bool(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False  # it has ended, or is a thread of the kernel
 
 
 def end_marked(variable: str, value: str, *, timeout_s: float = 10.0) -> None:

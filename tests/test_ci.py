@@ -1,0 +1,148 @@
+""".ci/run: its exit status and the end of its output name what failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import running_tests
+
+RUN = Path(__file__).parents[1] / ".ci" / "run"
+PASSES = dict.fromkeys(("setup", "lint", "test", "docs"), "@echo passes")
+PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) tests/test_it.py"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with .ci/run, in which `ci` runs it beside another Makefile."""
+    project = tmp_path / "project"
+    (project / ".ci").mkdir(parents=True)
+    shutil.copy(RUN, project / ".ci" / "run")
+    (project / "tests").mkdir()
+    shutil.copy(running_tests.__file__, project / "tests" / "conftest.py")
+    return project
+
+
+def environment(project: Path, recipes: dict[str, str], **variables: str) -> dict[str, str]:
+    makefile = "".join(f"{target}:\n\t{recipe}\n" for target, recipe in {**PASSES, **recipes}.items())
+    (project / "Makefile").write_text(makefile)
+    names = ("PATH", "HOME", "LANG")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    return {**kept, "CI_LOG_DIR": str(project.parent / "logs"), **variables}
+
+
+def ci(project: Path, recipes: dict[str, str], **variables: str) -> tuple[int, list[str]]:
+    """Return the exit status and the last 100 lines."""
+    done = subprocess.run(
+        [project / ".ci" / "run"],
+        env=environment(project, recipes, **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+    (log,) = (project.parent / "logs").glob("*/log.txt")
+    assert log.read_text() == done.stdout
+    return done.returncode, done.stdout.splitlines()[-100:]
+
+
+def test_all_steps_pass(project: Path) -> None:
+    status, lines = ci(project, {})
+    assert status == 0 and "minutes: set-up 0.0, lint 0.0, tests 0.0, documentation 0.0" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"), [("setup", 10), ("lint", 11), ("test", 12), ("docs", 15)], ids=lambda value: str(value)
+)
+def test_a_failed_step_has_a_status_of_its_own_and_its_output_in_the_summary(
+    project: Path, target: str, status: int
+) -> None:
+    ended, lines = ci(project, {target: "@seq 1 500; echo the very cause; exit 1", "docs": "@seq 1 500; exit 3"})
+    assert ended == status
+    after = lines[next(i for i, line in enumerate(lines) if line.endswith(f"(make {target})")) :]
+    assert ("the very cause" in after) == (target != "docs")
+    assert ("documentation not run" in "\n".join(lines)) == (target == "setup")
+
+
+def test_failed_and_skipped_tests_are_named_with_the_end_of_their_failure(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(
+        "import pytest\n"
+        "def test_broken():\n    print('out')\n    left = list(range(40))\n    assert left == ['right']\n"
+        "def test_left_out(): pytest.skip('no such program: apt-get install it')\n"
+        "@pytest.fixture\ndef server(): raise OSError('port taken')\n"
+        "def test_set_up(server): pass\n"
+    )
+    status, lines = ci(project, {"test": PYTEST, "lint": "@echo a line of ruff; exit 1"})
+    text = "\n".join(lines)
+    assert status == 11
+    summary = text[text.index(" summary ") :]
+    assert "FAILED tests/test_it.py::test_broken - AssertionError: assert [0, 1" in summary
+    assert "tests/test_it.py:5: AssertionError" in summary
+    assert "FAILED tests/test_it.py::test_set_up" in summary and "OSError: port taken" in summary
+    assert "SKIPPED [1] no such program: apt-get install it: tests/test_it.py::test_left_out" in summary
+    assert "a line of ruff" in summary
+    assert lines[-1].startswith("=") and "1 failed, 1 skipped, 1 error" in lines[-1]
+
+
+def test_a_skip_is_no_failure(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text("import pytest\ndef test_it(): pytest.skip('no fish')\n")
+    status, lines = ci(project, {"test": PYTEST})
+    assert status == 0 and "skipped: 1;" in "\n".join(lines)
+
+
+def test_a_module_that_cannot_be_imported_is_named(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text("import is_not_there\n")
+    status, lines = ci(project, {"test": PYTEST})
+    text = "\n".join(lines)
+    assert status == 12 and "FAILED tests.test_it - collection failure" in text
+    assert "No module named 'is_not_there'" in text[text.index(" summary ") :]
+
+
+def test_many_failures_share_a_hundred_lines(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', range(300))\ndef test_it(n): assert n < 0, 'x\\n' * 50\n"
+    )
+    status, lines = ci(project, {"test": PYTEST})
+    assert status == 12 and lines[0].endswith("summary " + "=" * 30)
+    assert sum(line.startswith("FAILED tests/test_it.py::test_it[") for line in lines) > 90
+    assert "more" in lines[-4]
+
+
+def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) -> None:
+    pid = project / "pid"
+    (project / "tests" / "test_it.py").write_text(
+        "import os, pathlib, time\n"
+        f"def test_endless():\n    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n    time.sleep(1000)\n"
+    )
+    status, lines = ci(project, {"test": PYTEST}, CI_LIMIT_MINUTES="0.05")
+    assert status == 14 and "RUNNING at the time limit: tests/test_it.py::test_endless" in lines
+    assert "documentation not run" in "\n".join(lines)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_ctrl_c_reaches_tests_that_a_shell_runs_in_its_background(project: Path) -> None:
+    recipe = (
+        f'@{sys.executable} -c "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"'
+    )
+    script = f"{project}/.ci/run & wait $!"
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment(project, {"test": recipe}), capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0 and "True" in done.stdout.splitlines(), done.stdout
+
+
+def test_a_signal_ends_the_step_too(project: Path) -> None:
+    recipes = {"setup": f'@{sys.executable} -c "import time; print(1, flush=True); time.sleep(1000)"'}
+    command, variables = project / ".ci" / "run", environment(project, recipes)
+    with subprocess.Popen([command], env=variables, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stdout.readline() == "1\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == ""  # the last process that could write to it has ended
+    assert running.returncode == 128 + signal.SIGTERM
