@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.running_tests import pytest_configure as pytest_configure
 from tests.running_tests import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.servers.cluster import Cluster, ray_cluster
 

@@ -1,4 +1,4 @@
-"""Hook of pytest that keeps the name of the running test in a file, for the time limit of .ci/run."""
+"""Hooks of pytest that name a failed test at once, and the running one for the time limit of .ci/run."""
 
 from __future__ import annotations
 
@@ -21,3 +21,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         file.unlink(missing_ok=True)
+
+
+class FailureNames:
+    """Plug-in of pytest that prints the name of a test when it fails, and not only at the end of the run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            reporter.write_line(f"\nFAILED {report.nodeid} ({report.when})")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a worker of xdist prints nothing
+        config.pluginmanager.register(FailureNames(config))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,17 +65,8 @@ def test_nothing_is_said_of_a_file_that_is_not_there(evidence: Any, tmp_path: Pa
     assert evidence.failures(tmp_path / "none") == "None."
 
 
-def test_each_kind_has_tests_and_what_it_found_a_commit(evidence: Any) -> None:
+def test_each_kind_has_tests_and_faults_are_sentences(evidence: Any) -> None:
     for title, kind in evidence.kinds().items():
         for begins in kind["tests"]:
             assert list(ROOT.glob(f"{begins}*")) or (ROOT / begins).is_dir(), (title, begins)
-        for each in kind.get("found", []):
-            assert each["what"] and len(each["commit"]) == 7, title
-
-
-def test_every_commit_that_is_named_is_there(evidence: Any) -> None:
-    if subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, check=False).returncode:
-        pytest.skip("not a checkout")
-    for kind in evidence.kinds().values():
-        for each in kind.get("found", []):
-            subprocess.run(["git", "-C", ROOT, "cat-file", "-e", f"{each['commit']}^{{commit}}"], check=True)
+        assert all(isinstance(fault, str) and " " in fault for fault in kind.get("found", [])), title
