@@ -21,6 +21,17 @@ hypothesis.settings.register_profile("random", deadline=None, derandomize=False)
 hypothesis.settings.load_profile("repeatable")
 
 
+ROOT = Path(__file__).parents[1]
+REAL = {ROOT / line for line in (ROOT / "tests" / "real.txt").read_text().splitlines()}
+"""Files and folders whose tests start processes, programs or servers."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not REAL.isdisjoint((item.path, *item.path.parents)):
+            item.add_marker("real")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: Any, call: Any) -> Any:
     """Names that are not UTF-8 in what a test printed or logged are written out: workers of xdist send UTF-8 only."""

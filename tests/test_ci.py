@@ -15,7 +15,7 @@ from tests import running_tests
 
 RUN = Path(__file__).parents[1] / ".ci" / "run"
 PASSES = dict.fromkeys(("setup", "lint", "test", "docs"), "@echo passes")
-PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) tests/test_it.py"
+PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) $(or $(ARGS),tests/test_it.py)"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_failed_step_has_a_status_of_its_own_and_its_output_in_the_summary(
 ) -> None:
     ended, lines = ci(project, {target: "@seq 1 500; echo the very cause; exit 1", "docs": "@seq 1 500; exit 3"})
     assert ended == status
-    after = lines[next(i for i, line in enumerate(lines) if line.endswith(f"(make {target})")) :]
+    after = lines[next(i for i, line in enumerate(lines) if line.endswith(f" - make {target}")) :]
     assert ("the very cause" in after) == (target != "docs")
     assert ("documentation not run" in "\n".join(lines)) == (target == "setup")
 
@@ -112,6 +112,39 @@ def test_many_failures_share_a_hundred_lines(project: Path) -> None:
     assert status == 12 and lines[0].endswith("summary " + "=" * 30)
     assert sum(line.startswith("FAILED tests/test_it.py::test_it[") for line in lines) > 90
     assert "more" in lines[-4]
+
+
+FLAKY = """
+import pathlib, pytest
+FILE = pathlib.Path(__file__).with_name("ran")
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["a b/$(exit 1)::'c'"])
+def test_noise(name):
+    ran = FILE.exists()
+    FILE.touch()
+    assert ran, "the machine was busy"
+"""
+
+
+def test_a_real_test_that_passes_alone_is_flaky_and_no_failure(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(FLAKY)
+    status, lines = ci(project, {"test": PYTEST})
+    text = "\n".join(lines)
+    assert status == 0 and "FLAKY tests/test_it.py::test_noise[a b/$(exit 1)::'c'] - " in text
+    assert "the machine was busy" in text[text.index(" summary ===") :] and "flaky: 1;" in text
+
+
+def test_a_second_failure_and_a_test_without_processes_fail_the_run(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(
+        FLAKY + "@pytest.mark.real\ndef test_broken(): assert 0\n"
+        "def test_chance():\n    other = FILE.with_name('other')\n"
+        "    ran = other.exists()\n    other.touch()\n    assert ran\n"
+    )
+    status, lines = ci(project, {"test": PYTEST})
+    text = "\n".join(lines)
+    summary = text[text.index(" summary ===") :]
+    assert status == 12 and "flaky: 1;" in summary and "FLAKY tests/test_it.py::test_noise" in summary
+    assert "FAILED tests/test_it.py::test_broken" in summary and "FAILED tests/test_it.py::test_chance" in summary
 
 
 def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) -> None:

@@ -71,10 +71,14 @@ class Watched:
         return sum(file.read_text().count("begins") for file in self.path.glob("train_*_00002/stdout"))
 
     def waiting(self, before: int) -> subprocess.Popen[str]:
-        """A driver, whose last trial waits."""
+        """Return a driver that runs the last trial, which waits; the others have ended."""
         driver = started(SCRIPT, self.place, self.go)
-        self.until(lambda: self.printed() > before, driver)
+        self.until(lambda: self.printed() > before and self.both_ended(), driver)
         return driver
+
+    def both_ended(self) -> bool:
+        shown = said("show", self.path)
+        return "returned" in shown and "failed: ValueError" in shown
 
     def look(self) -> tuple[dict[str, Any], str]:
         """What `ls` has of it, and `show`."""
