@@ -24,6 +24,13 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb.teardown()  # what it keeps of the environment is not for the tests that follow
 
 
+def file_of(tmp_path: Path, trial: Any) -> Path:
+    """Return the file of a trial's run. The process of wandb may write it after `finish()`, so it is ended first."""
+    wandb.teardown()
+    (file,) = tmp_path.glob(f"wandb/*{trial.trial_id}/*.wandb")
+    return file
+
+
 def test_a_function_has_its_own_run_in_the_trial(tmp_path: Path) -> None:
     def trainable(config: dict[str, Any]) -> None:
         own = setup_wandb(config, project="p", dir=str(tmp_path))
@@ -32,7 +39,7 @@ def test_a_function_has_its_own_run_in_the_trial(tmp_path: Path) -> None:
         own.finish()
 
     (trial,) = run(tmp_path, trainable, config={"lr": 2}).trials
-    (file,) = tmp_path.glob(f"wandb/*{trial.trial_id}/*.wandb")
+    file = file_of(tmp_path, trial)
     (started, config) = config_of(file)
     assert (started.run_id, started.run_group, config["lr"]) == (trial.trial_id, "tracked", 2)
 
@@ -44,7 +51,7 @@ def test_a_decorated_function_may_call_wandb(tmp_path: Path) -> None:
         tune.report(loss=1.0)
 
     (trial,) = run(tmp_path, decorated, config={"lr": 2, "wandb": {"project": "q", "dir": str(tmp_path)}}).trials
-    (file,) = tmp_path.glob(f"wandb/*{trial.trial_id}/*.wandb")
+    file = file_of(tmp_path, trial)
     assert [(line["_step"], line["loss"]) for line in history(file)] == [(3, 2)]
     assert (config_of(file)[0].project, config_of(file)[0].run_group) == ("q", "decorated")
 
@@ -58,7 +65,7 @@ def test_a_class_has_a_run_of_its_own(tmp_path: Path) -> None:
 
     (trial,) = run(tmp_path, Own, config={"lr": 2, "wandb": {"project": "q", "dir": str(tmp_path)}}).trials
     assert trial.status == "TERMINATED"
-    (file,) = tmp_path.glob(f"wandb/*{trial.trial_id}/*.wandb")
+    file = file_of(tmp_path, trial)
     assert [line["loss"] for line in history(file)] == [4.0]
 
 
