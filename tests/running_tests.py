@@ -1,4 +1,7 @@
-"""Hooks of pytest that name a failed test at once, and the running one for the time limit of .ci/run."""
+"""Hooks of pytest that name a failed test at once, and tell .ci/steps.py which tests run and how pytest ended.
+
+What they tell is in files of the directory RUNNING_TESTS, where that variable is set.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Write the name to a file of the directory RUNNING_TESTS, one file for each process of pytest."""
+    """Write the name to a file, one for each process of pytest."""
     directory = os.environ.get("RUNNING_TESTS")
     if directory is None:
         return (yield)
-    file = Path(directory, str(os.getpid()))
+    file = Path(directory, f"running-{os.getpid()}")
     file.write_text(item.nodeid)
     try:
         return (yield)
@@ -23,7 +26,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         file.unlink(missing_ok=True)
 
 
-class FailureNames:
+class RunTeller:
     """Plug-in of pytest that prints the name of a test when it fails, and not only at the end of the run."""
 
     def __init__(self, config: pytest.Config) -> None:
@@ -34,7 +37,12 @@ class FailureNames:
         if report.failed and reporter is not None:
             reporter.write_line(f"\nFAILED {report.nodeid} ({report.when})")
 
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Write the exit status, which make does not hand on."""
+        if directory := os.environ.get("RUNNING_TESTS"):
+            Path(directory, "exit-status").write_text(str(int(exitstatus)))
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker of xdist prints nothing
-        config.pluginmanager.register(FailureNames(config))
+        config.pluginmanager.register(RunTeller(config))

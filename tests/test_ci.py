@@ -13,7 +13,7 @@ import pytest
 
 from tests import running_tests
 
-RUN = Path(__file__).parents[1] / ".ci" / "run"
+CI = Path(__file__).parents[1] / ".ci"
 PASSES = dict.fromkeys(("setup", "lint", "test", "docs"), "@echo passes")
 PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) $(or $(ARGS),tests/test_it.py)"
 
@@ -22,8 +22,8 @@ PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) $
 def project(tmp_path: Path) -> Path:
     """A directory with .ci/run, in which `ci` runs it beside another Makefile."""
     project = tmp_path / "project"
-    (project / ".ci").mkdir(parents=True)
-    shutil.copy(RUN, project / ".ci" / "run")
+    project.mkdir()
+    shutil.copytree(CI, project / ".ci")
     (project / "tests").mkdir()
     shutil.copy(running_tests.__file__, project / "tests" / "conftest.py")
     return project
@@ -37,10 +37,10 @@ def environment(project: Path, recipes: dict[str, str], **variables: str) -> dic
     return {**kept, "CI_LOG_DIR": str(project.parent / "logs"), **variables}
 
 
-def ci(project: Path, recipes: dict[str, str], **variables: str) -> tuple[int, list[str]]:
+def ci(project: Path, recipes: dict[str, str], *shell: str, **variables: str) -> tuple[int, list[str]]:
     """Return the exit status and the last 100 lines."""
     done = subprocess.run(
-        [project / ".ci" / "run"],
+        [*shell, project / ".ci" / "run"],
         env=environment(project, recipes, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -55,6 +55,11 @@ def ci(project: Path, recipes: dict[str, str], **variables: str) -> tuple[int, l
 def test_all_steps_pass(project: Path) -> None:
     status, lines = ci(project, {})
     assert status == 0 and "minutes: set-up 0.0, lint 0.0, tests 0.0, documentation 0.0" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_is_given_the_file(project: Path, shell: str) -> None:
+    assert ci(project, {"lint": "@exit 1"}, shell)[0] == 11
 
 
 @pytest.mark.parametrize(
@@ -145,6 +150,16 @@ def test_a_second_failure_and_a_test_without_processes_fail_the_run(project: Pat
     summary = text[text.index(" summary ===") :]
     assert status == 12 and "flaky: 1;" in summary and "FLAKY tests/test_it.py::test_noise" in summary
     assert "FAILED tests/test_it.py::test_broken" in summary and "FAILED tests/test_it.py::test_chance" in summary
+
+
+def test_a_run_that_was_broken_off_is_no_success_although_what_failed_passes_alone(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(
+        FLAKY + "def test_broken_off():\n    import os, signal\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "def test_never_begun(): assert 0\n"
+    )
+    status, lines = ci(project, {"test": PYTEST})
+    text = "\n".join(lines)
+    assert status == 12 and "FAILED tests/test_it.py::test_noise" in text and "flaky: 0;" in text
 
 
 def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) -> None:

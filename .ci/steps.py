@@ -1,0 +1,300 @@
+"""Run the steps of CI: set-up, lint, tests and documentation, each with the command that a person uses.
+
+The output is printed and kept in `${CI_LOG_DIR:-/tmp/tuner-ci}/COMMIT/log.txt`, beside the tests' results (tests.xml).
+Its last 100 lines are a summary: each failed test or step with the end of its output, each skip with its reason, the
+minutes of each step and the closing line of pytest.
+
+Tests that start processes or servers (marker `real`, of files in tests/real.txt) are exposed to noise of the machine.
+If at most 10 tests fail, those among them run once more, alone. One that passes then is printed as FLAKY, with its
+first failure, and does not fail the run. There is no second run where pytest did not come to its end.
+
+Exit status: 0 if all steps passed, else that of the first failed step: 10 set-up, 11 lint, 12 tests, 15 documentation.
+14: the time limit (CI_LIMIT_MINUTES, by default 80) is over; the summary names the tests that were running.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMMARY_LINES = 100
+FAILURE_LINES = 30
+SKIP_LINES = 20
+SECOND_RUN_TESTS = 10
+SECOND_RUN_S = 8 * 60
+TIME_LIMIT = 14
+CLOSING_LINE = re.compile(r"=+ .*(passed|failed|error|skipped|deselected|no tests ran).* =+")
+
+
+@dataclass
+class Step:
+    """One command of CI.
+
+    Args:
+        name: its name in the summary.
+        target: the target of the Makefile.
+        status: the exit status of CI if this step is the first that fails.
+    """
+
+    name: str
+    target: str
+    status: int
+    minutes: float | None = None
+    """How long it took; None: it did not run."""
+    failed: bool = False
+    tail: tuple[str, ...] = ()
+    """The last lines of its output."""
+    closing: str = ""
+    """The closing line of pytest."""
+    complete: bool = False
+    """All tests ran: the exit status of pytest was 0 or 1."""
+
+
+@dataclass
+class Problem:
+    """What the summary shows of a failed test or step: the last lines of its output.
+
+    Args:
+        name: the id of the test, or the name of the step.
+        message: what follows it in the headline.
+        lines: the end of its output.
+        flaky: it passed in its second run.
+    """
+
+    name: str
+    message: str
+    lines: list[str]
+    flaky: bool = False
+
+    @property
+    def headline(self) -> str:
+        return f"{'FLAKY' if self.flaky else 'FAILED'} {self.name} - {self.message}"[:240]
+
+
+class TimeLimitError(Exception):
+    """The time limit is over. Its arguments are the names of the tests that were running."""
+
+
+class Runner:
+    """Runs steps, prints their output, and keeps it in a file.
+
+    Args:
+        directory: where log.txt and tests.xml are written.
+        deadline: of all steps together, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, directory: Path, deadline: float) -> None:
+        self.results, self.second_results = directory / "tests.xml", directory / "second-run.xml"
+        for file in (self.results, self.second_results):
+            file.unlink(missing_ok=True)
+        self._log = (directory / "log.txt").open("wb")
+        self._deadline = deadline
+
+    def run(self, step: Step, **variables: str) -> None:
+        """Run a step to its end, with these environment variables.
+
+        Raises:
+            TimeLimitError: the deadline passed; the step's processes were killed.
+        """
+        began, tail = time.monotonic(), deque[str](maxlen=FAILURE_LINES)
+        with tempfile.TemporaryDirectory(prefix="running-") as running:
+            process = subprocess.Popen(
+                ["make", step.target],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "JUNIT": str(self.results), "RUNNING_TESTS": running, **variables},
+                start_new_session=True,
+            )
+            # A thread, because a process that outlives the step can keep the pipe open.
+            printer = threading.Thread(target=self._print, args=(process, step, tail), daemon=True)
+            printer.start()
+            try:
+                step.failed = process.wait(max(0.0, self._deadline - time.monotonic())) != 0
+            except subprocess.TimeoutExpired:
+                step.failed = True
+                names = running_tests(Path(running))
+                end(process, signal.SIGINT)  # pytest writes the results so far
+                raise TimeLimitError(*names) from None
+            finally:
+                end(process, signal.SIGKILL)
+                printer.join(10)
+                step.minutes, step.tail = (time.monotonic() - began) / 60, tuple(tail)
+                step.complete = all_tests_ran(Path(running))
+
+    def run_again(self, failed: list[Problem]) -> None:
+        """Run failed tests that have the marker `real` once more, alone, and mark those as flaky that pass."""
+        ids = self.second_results.with_suffix(".txt")
+        ids.write_text("".join(f"{problem.name}\n" for problem in failed))
+        step, deadline = Step("second run", "test", 0), self._deadline
+        self._deadline = min(deadline, time.monotonic() + SECOND_RUN_S)
+        with suppress(TimeLimitError):
+            self.run(step, JUNIT=str(self.second_results), ARGS=f"-n 0 -m real @{ids}")
+        self._deadline = deadline
+        passed = passed_tests(self.second_results)
+        for problem in failed:
+            problem.flaky = problem.name in passed
+
+    def write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        self._log.write(line)
+        self._log.flush()
+
+    def _print(self, process: subprocess.Popen[bytes], step: Step, tail: deque[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.write(line)
+            text = line.decode("utf-8", "backslashreplace").rstrip()
+            tail.append(text)
+            if CLOSING_LINE.fullmatch(text):
+                step.closing = text
+
+
+def running_tests(directory: Path) -> list[str]:
+    """Return the names that tests/running_tests.py wrote: of each test that has begun and not ended."""
+    names = []
+    for file in directory.glob("running-*"):
+        with suppress(FileNotFoundError):  # this test has just ended
+            names.append(file.read_text())
+    return sorted(names)
+
+
+def all_tests_ran(directory: Path) -> bool:
+    """Return whether pytest ended by itself after its last test, as tests/running_tests.py wrote."""
+    file = directory / "exit-status"
+    return file.exists() and file.read_text() in ("0", "1")
+
+
+def end(process: subprocess.Popen[bytes], signal_number: int) -> None:
+    """Send a signal to the process group of a step, and wait up to 20 s for the end of its first process."""
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal_number)
+        process.wait(20)
+
+
+def test_results(file: Path) -> tuple[list[Problem], dict[str, list[str]]]:
+    """Return failed tests, and skipped ones by their reason. Both are empty if pytest did not write its results."""
+    failed: list[Problem] = []
+    skipped: dict[str, list[str]] = {}
+    try:
+        cases = ElementTree.parse(file).iter("testcase")
+    except (FileNotFoundError, ElementTree.ParseError):
+        return failed, skipped
+    for case in cases:
+        for kind in ("failure", "error"):
+            for each in case.iter(kind):
+                message, _, _ = (each.get("message") or "").partition("\n")
+                failed.append(Problem(test_id(case), message, (each.text or "").rstrip().splitlines()))
+        for each in case.iter("skipped"):
+            if each.get("type") != "pytest.xfail":
+                skipped.setdefault(" ".join((each.get("message") or "").split()), []).append(test_id(case))
+    return failed, skipped
+
+
+def passed_tests(file: Path) -> set[str]:
+    """Return the ids of the tests that passed. It is empty if pytest did not write its results."""
+    try:
+        cases = list(ElementTree.parse(file).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return set()
+    return {test_id(case) for case in cases} - {test_id(case) for case in cases if len(case)}
+
+
+def test_id(case: ElementTree.Element) -> str:
+    """Return the id as pytest takes it. A module that cannot be imported has its dotted name."""
+    module = case.get("classname")
+    return f"{module.replace('.', '/')}.py::{case.get('name')}" if module else str(case.get("name"))
+
+
+def summary(
+    steps: list[Step],
+    failed: list[Problem],
+    skipped: dict[str, list[str]],
+    results: Path,
+    running: tuple[str, ...],
+    status: int,
+) -> list[str]:
+    """Return at most `SUMMARY_LINES` lines that say what failed."""
+    for step in steps:
+        if step.failed and not (step.target == "test" and failed):
+            failed.append(Problem(f"STEP {step.name}", f"make {step.target}", list(step.tail)))
+    last = [f"RUNNING at the time limit: {name}" for name in running[:SKIP_LINES]]
+    reasons = [f"SKIPPED [{len(names)}] {reason[:160]}: {names[0]}" for reason, names in sorted(skipped.items())]
+    last += reasons[:SKIP_LINES]
+    if len(reasons) > SKIP_LINES:
+        last.append(f"... and {len(reasons) - SKIP_LINES} more reasons for skips")
+    minutes = (f"{step.name} {'not run' if step.minutes is None else f'{step.minutes:.1f}'}" for step in steps)
+    flaky, skips = sum(problem.flaky for problem in failed), sum(map(len, skipped.values()))
+    last.append(f"flaky: {flaky}; skipped: {skips}; minutes: {', '.join(minutes)}")
+    last.append(f"exit status {status}; log and results: {results.parent}")
+    last += [step.closing for step in steps if step.target == "test" and step.closing]
+    room = SUMMARY_LINES - len(last) - 1
+    shown = failed[:room] if len(failed) <= room else failed[: room - 1]
+    each_lines = min(FAILURE_LINES, room // max(1, len(shown)) - 1)
+    lines = ["=" * 30 + " summary " + "=" * 30]
+    for problem in shown:
+        lines += [problem.headline, *problem.lines[max(0, len(problem.lines) - each_lines) :]]
+    if len(shown) < len(failed):
+        lines.append(f"... and {len(failed) - len(shown)} more")
+    return lines + last
+
+
+def main() -> int:
+    directory = Path(os.environ.get("CI_LOG_DIR") or "/tmp/tuner-ci", commit())
+    directory.mkdir(parents=True, exist_ok=True)
+    limit_s = float(os.environ.get("CI_LIMIT_MINUTES") or 80) * 60
+    runner = Runner(directory, time.monotonic() + limit_s)
+    # A shell starts its background commands with SIGINT and SIGQUIT ignored. A signal that has a handler here has its
+    # default action in the steps, so that tests of Ctrl-C do not depend on how this was started.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    steps = [
+        Step("set-up", "setup", 10),
+        Step("lint", "lint", 11),
+        Step("tests", "test", 12),
+        Step("documentation", "docs", 15),
+    ]
+    status = 0
+    running: tuple[str, ...] = ()
+    failed: list[Problem] = []
+    skipped: dict[str, list[str]] = {}
+    for step in steps:
+        try:
+            runner.run(step)
+        except TimeLimitError as error:
+            status, running = TIME_LIMIT, error.args
+        if step.target == "test":
+            failed, skipped = test_results(runner.results)
+            if 0 < len(failed) <= SECOND_RUN_TESTS and step.complete:
+                runner.run_again(failed)
+                step.failed = not all(problem.flaky for problem in failed)
+        if step.failed:
+            status = status or step.status
+        if status == TIME_LIMIT or (step.failed and step.target == "setup"):
+            break
+    for line in summary(steps, failed, skipped, runner.results, running, status):
+        runner.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+    return status
+
+
+def commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return asked.stdout.strip() or "no-commit"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
