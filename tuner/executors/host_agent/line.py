@@ -11,6 +11,7 @@ import secrets
 import select
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
 
@@ -42,9 +43,8 @@ class AgentLine:
         self._sending = False
         """A thread sends what did not, and whatever comes after it."""
         self._hurried = False
-
-    def __del__(self) -> None:
-        self._socket.close()
+        # Not in __del__: where a cycle of garbage holds both, the socket can end first, and warns that it is open.
+        weakref.finalize(self, sock.close).atexit = False
 
     def send(self, data: bytes) -> None:
         """Send a batch, now or as soon as the other end reads. Raises OSError when that is known to be gone."""

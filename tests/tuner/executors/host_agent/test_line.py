@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import socket
 import threading
+import warnings
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
@@ -157,3 +159,14 @@ def test_a_line_that_ends_with_much_unsent_holds_up_nobody() -> None:
     assert line.receive() is None
     with pytest.raises(OSError):
         line.send(b"more")
+
+
+def test_in_a_cycle_of_garbage_it_closes_its_socket() -> None:
+    here, there = socket.socketpair()
+    line: Any = AgentLine(here)
+    line.holds = line
+    del here, line
+    with there, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gc.collect()
+        assert there.recv(1) == b""
