@@ -30,12 +30,20 @@ VENDORED := tuner/ui/static/vendor/preact.js
 PYRIGHT_STAMP := $(VENV)/pyright/.$(PYRIGHT)
 # Where pytest writes its results, as JUnit XML.
 JUNIT ?= build/tests.xml
+# Of the examples that property tests draw in `make test-wide`.
+SEED ?= $(shell date +%s)
+# Run the tests with these markers.
+define PYTEST
+@$(COMPILED)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --junitxml=$(JUNIT) -m "$(1)" $(ARGS)
+endef
 
 # $(call missing,WHAT,EFFECT): print what could not be installed and what follows from that. With CI=true it is an error.
 missing = { echo "$(1) could not be installed: $(2)"; test "$$CI" != true; }
 # $(call install,TEST,PACKAGES,EFFECT): install packages of Debian if the shell command TEST fails, as root where apt-get is.
 install = @{ $(1); } >/dev/null 2>&1 || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; } || \
+  { echo "installing $(2)" && apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; } || \
   $(call missing,$(2),$(3))
 NPM = $(call install,command -v npm,nodejs npm,$(1))
 NPM_INSTALL := npm install --loglevel=error --no-audit --no-fund
@@ -44,13 +52,15 @@ CHROMIUM = $(call install,command -v chromium,chromium,$(1))
 WEB = @$(MAKE) --no-print-directory web || $(call missing,the libraries of the page,$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run web test test-peers soak gpu bench bench-search bench-search-all bench-search-objectives programs lint types format docs clean
+.PHONY: help setup run web check test test-wide test-peers soak gpu bench bench-search bench-search-all bench-search-objectives programs lint types format docs clean
 
 help:
 	@echo "make run     tune a CNN on the UCI digits; killed or finished, running it again continues it"
-	@echo "make setup   install all that test, lint and docs need"
+	@echo "make setup   install all that lint, tests and docs need"
 	@echo "make web     the page of tuner ui: our modules and the libraries that npm fetches"
-	@echo "make test    the test suite (installs what it needs)"
+	@echo "make check   lint, and the tests that start no process (5 minutes): before each commit"
+	@echo "make test    these tests, and of those that start processes one of each kind (10 minutes)"
+	@echo "make test-wide   all others: servers, hosts, disks, browsers, clusters (half an hour); installs what they need, as root"
 	@echo "make test-peers   the tests of trackers and searchers whose packages do not install beside the others"
 	@echo "make soak    the fault tests at their full size (hours); SLICE=3/20 the third of 20 parts; again: what has not passed yet"
 	@echo "make gpu     the tests that need a GPU, where torch sees one"
@@ -104,7 +114,7 @@ $(SYSTEM): $(STAMP)
 	$(call install,command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged,slurmctld slurmd slurm-client munge,tests of Slurm are skipped)
 	$(call install,command -v zsh && command -v fish,zsh fish,tests of completion in these shells are skipped)
 	$(call NPM,tests of Azure and of the page are skipped)
-	@$(NPM_INSTALL) --prefix $(VENV)/node azurite@3.35.0 >/dev/null || $(call missing,azurite,tests of Azure are skipped)
+	@echo "installing azurite"; $(NPM_INSTALL) --prefix $(VENV)/node azurite@3.35.0 >/dev/null || $(call missing,azurite,tests of Azure are skipped)
 	$(call CHROMIUM,tests of plots as images and of the report in a browser are skipped)
 	@touch $(SYSTEM)
 
@@ -125,13 +135,20 @@ web: $(VENDORED)
 # With the directories of src: a file that was renamed or removed has left the time in its directory alone.
 $(VENDORED): web/package-lock.json web/build.mjs $(shell find web/src)
 	$(call NPM,the page cannot be built)
-	@test web/node_modules/.package-lock.json -nt web/package-lock.json || npm ci --loglevel=error --no-audit --no-fund --prefix web >/dev/null
+	@test web/node_modules/.package-lock.json -nt web/package-lock.json || \
+	  { echo "installing the libraries of the page" && npm ci --loglevel=error --no-audit --no-fund --prefix web >/dev/null; }
 	@node web/build.mjs
 
-test: $(STAMP) $(SYSTEM)
+check: lint
+	$(call PYTEST,in_process)
+
+test: $(STAMP)
+	$(call PYTEST,in_process or kind)
+
+# Property tests run in both: with the same examples there, with others in each run here.
+test-wide: $(STAMP) $(SYSTEM)
 	$(call WEB,tests of tuner ui are skipped)
-	@$(COMPILED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --junitxml=$(JUNIT) $(ARGS)
+	$(call PYTEST,wide or (in_process and hypothesis)) --hypothesis-profile random --hypothesis-seed $(SEED)
 
 test-peers: $(PEERS_STAMP)
 	$(PEERS)/bin/python -m pytest -m peers tests/tuner/search tests/tuner/tracking tests/trainables/tracking $(ARGS)

@@ -1,21 +1,25 @@
-"""Run the steps of CI: set-up, lint, tests and documentation, each with the command that a person uses.
+"""Run the steps of CI: set-up, lint, tests, documentation and wide tests, each with the command that a person uses.
 
-The output is printed and kept in `${CI_LOG_DIR:-/tmp/tuner-ci}/COMMIT/log.txt`, beside the tests' results (tests.xml).
-Its last 100 lines are a summary: each failed test or step with the end of its output, each skip with its reason, the
-minutes of each step and the closing line of pytest.
+The output is printed and kept in `${CI_LOG_DIR:-/tmp/tuner-ci}/COMMIT/log.txt`, beside the tests' results (test.xml,
+test-wide.xml). Its last 100 lines are a summary: each failed test or step with the end of its output, each skip with
+its reason, the minutes of each step, the closing lines of pytest and how many tests began.
 
-Tests that start processes or servers (marker `real`, of files in tests/real.txt) are exposed to noise of the machine.
-If at most 10 tests fail, those among them run once more, alone. One that passes then is printed as FLAKY, with its
-first failure, and does not fail the run. There is no second run where pytest did not come to its end.
+The wide tests start processes and servers, and are exposed to noise of the machine. If at most 10 of them fail, these
+run once more, alone. One that passes then is printed as FLAKY, with its first failure, and does not fail the run.
+There is no second run where pytest did not come to its end.
 
-Exit status: 0 if all steps passed, else that of the first failed step: 10 set-up, 11 lint, 12 tests, 15 documentation.
-14: the time limit (CI_LIMIT_MINUTES, by default 80) is over; the summary names the tests that were running.
+Exit status: 0 if all steps passed, else that of the first failed step: 10 set-up, 11 lint, 12 tests, 13 wide tests,
+15 documentation. 14: the time limit (CI_LIMIT_MINUTES, by default 80) is over; the summary names the tests that were
+running. A test that would begin after three quarters of it is skipped ("NOT RUN: time"), which is no failure.
+
+Temporary files are in a directory of this run, in /dev/shm where that has 4 GB free, and are removed at the end.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +28,8 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +40,12 @@ SKIP_LINES = 20
 SECOND_RUN_TESTS = 10
 SECOND_RUN_S = 8 * 60
 TIME_LIMIT = 14
+LAST_BEGIN = 0.75
+"""The part of the time limit in which tests begin."""
+NOT_RUN = "NOT RUN: time"
+"""The reason of a test that was not begun, as tests/running_tests.py gives it."""
+MEMORY_BYTES = 4 * 10**9
+"""How much /dev/shm has to have free for temporary files."""
 CLOSING_LINE = re.compile(r"=+ .*(passed|failed|error|skipped|deselected|no tests ran).* =+")
 
 
@@ -46,11 +57,13 @@ class Step:
         name: its name in the summary.
         target: the target of the Makefile.
         status: the exit status of CI if this step is the first that fails.
+        tests: it runs pytest.
     """
 
     name: str
     target: str
     status: int
+    tests: bool = False
     minutes: float | None = None
     """How long it took; None: it did not run."""
     failed: bool = False
@@ -91,16 +104,21 @@ class Runner:
     """Runs steps, prints their output, and keeps it in a file.
 
     Args:
-        directory: where log.txt and tests.xml are written.
-        deadline: of all steps together, in seconds of the monotonic clock.
+        directory: where log.txt and the results of tests are written.
+        limit_s: of all steps together, in seconds from now on.
     """
 
-    def __init__(self, directory: Path, deadline: float) -> None:
-        self.results, self.second_results = directory / "tests.xml", directory / "second-run.xml"
-        for file in (self.results, self.second_results):
-            file.unlink(missing_ok=True)
+    def __init__(self, directory: Path, limit_s: float) -> None:
+        self.directory = directory
+        for file in directory.glob("*.xml"):
+            file.unlink()
         self._log = (directory / "log.txt").open("wb")
-        self._deadline = deadline
+        now = time.monotonic()
+        self._deadline, self._last_begin = now + limit_s, now + limit_s * LAST_BEGIN
+
+    def results(self, name: str) -> Path:
+        """Return the file of a step's results: of its target, or of the second run."""
+        return self.directory / f"{name}.xml"
 
     def run(self, step: Step, **variables: str) -> None:
         """Run a step to its end, with these environment variables.
@@ -116,7 +134,13 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "JUNIT": str(self.results), "RUNNING_TESTS": running, **variables},
+                env={
+                    **os.environ,
+                    "JUNIT": str(self.results(step.target)),
+                    "RUNNING_TESTS": running,
+                    "LAST_BEGIN": str(self._last_begin),
+                    **variables,
+                },
                 start_new_session=True,
             )
             # A thread, because a process that outlives the step can keep the pipe open.
@@ -135,16 +159,17 @@ class Runner:
                 step.minutes, step.tail = (time.monotonic() - began) / 60, tuple(tail)
                 step.complete = all_tests_ran(Path(running))
 
-    def run_again(self, failed: list[Problem]) -> None:
-        """Run failed tests that have the marker `real` once more, alone, and mark those as flaky that pass."""
-        ids = self.second_results.with_suffix(".txt")
+    def run_again(self, target: str, failed: list[Problem]) -> None:
+        """Run failed tests of a target once more, alone, and mark those as flaky that pass."""
+        results = self.results("second-run")
+        ids = results.with_suffix(".txt")
         ids.write_text("".join(f"{problem.name}\n" for problem in failed))
-        step, deadline = Step("second run", "test", 0), self._deadline
-        self._deadline = min(deadline, time.monotonic() + SECOND_RUN_S)
+        deadline = self._deadline
+        self._deadline = self._last_begin = min(deadline, time.monotonic() + SECOND_RUN_S)
         with suppress(TimeLimitError):
-            self.run(step, JUNIT=str(self.second_results), ARGS=f"-n 0 -m real @{ids}")
+            self.run(Step("second run", target, 0), JUNIT=str(results), ARGS=f"-n 0 @{ids}")
         self._deadline = deadline
-        passed = passed_tests(self.second_results)
+        passed = passed_tests(results)
         for problem in failed:
             problem.flaky = problem.name in passed
 
@@ -186,14 +211,19 @@ def end(process: subprocess.Popen[bytes], signal_number: int) -> None:
         process.wait(20)
 
 
-def test_results(file: Path) -> tuple[list[Problem], dict[str, list[str]]]:
-    """Return failed tests, and skipped ones by their reason. Both are empty if pytest did not write its results."""
+def test_cases(file: Path) -> list[ElementTree.Element]:
+    """Return the tests in a file of results. There are none if pytest did not write it."""
+    try:
+        return list(ElementTree.parse(file).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return []
+
+
+def test_results(file: Path) -> tuple[list[Problem], dict[str, list[str]], int]:
+    """Return failed tests, skipped ones by their reason, and the number of all."""
     failed: list[Problem] = []
     skipped: dict[str, list[str]] = {}
-    try:
-        cases = ElementTree.parse(file).iter("testcase")
-    except (FileNotFoundError, ElementTree.ParseError):
-        return failed, skipped
+    cases = test_cases(file)
     for case in cases:
         for kind in ("failure", "error"):
             for each in case.iter(kind):
@@ -202,15 +232,12 @@ def test_results(file: Path) -> tuple[list[Problem], dict[str, list[str]]]:
         for each in case.iter("skipped"):
             if each.get("type") != "pytest.xfail":
                 skipped.setdefault(" ".join((each.get("message") or "").split()), []).append(test_id(case))
-    return failed, skipped
+    return failed, skipped, len(cases)
 
 
 def passed_tests(file: Path) -> set[str]:
-    """Return the ids of the tests that passed. It is empty if pytest did not write its results."""
-    try:
-        cases = list(ElementTree.parse(file).iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return set()
+    """Return the ids of the tests that passed."""
+    cases = test_cases(file)
     return {test_id(case) for case in cases} - {test_id(case) for case in cases if len(case)}
 
 
@@ -221,17 +248,9 @@ def test_id(case: ElementTree.Element) -> str:
 
 
 def summary(
-    steps: list[Step],
-    failed: list[Problem],
-    skipped: dict[str, list[str]],
-    results: Path,
-    running: tuple[str, ...],
-    status: int,
+    steps: list[Step], failed: list[Problem], skipped: dict[str, list[str]], running: tuple[str, ...], *ends: str
 ) -> list[str]:
-    """Return at most `SUMMARY_LINES` lines that say what failed."""
-    for step in steps:
-        if step.failed and not (step.target == "test" and failed):
-            failed.append(Problem(f"STEP {step.name}", f"make {step.target}", list(step.tail)))
+    """Return at most `SUMMARY_LINES` lines that say what failed; `ends` are the last."""
     last = [f"RUNNING at the time limit: {name}" for name in running[:SKIP_LINES]]
     reasons = [f"SKIPPED [{len(names)}] {reason[:160]}: {names[0]}" for reason, names in sorted(skipped.items())]
     last += reasons[:SKIP_LINES]
@@ -240,8 +259,8 @@ def summary(
     minutes = (f"{step.name} {'not run' if step.minutes is None else f'{step.minutes:.1f}'}" for step in steps)
     flaky, skips = sum(problem.flaky for problem in failed), sum(map(len, skipped.values()))
     last.append(f"flaky: {flaky}; skipped: {skips}; minutes: {', '.join(minutes)}")
-    last.append(f"exit status {status}; log and results: {results.parent}")
-    last += [step.closing for step in steps if step.target == "test" and step.closing]
+    last += [step.closing for step in steps if step.tests and step.closing]
+    last += ends
     room = SUMMARY_LINES - len(last) - 1
     shown = failed[:room] if len(failed) <= room else failed[: room - 1]
     each_lines = min(FAILURE_LINES, room // max(1, len(shown)) - 1)
@@ -256,8 +275,7 @@ def summary(
 def main() -> int:
     directory = Path(os.environ.get("CI_LOG_DIR") or "/tmp/tuner-ci", commit())
     directory.mkdir(parents=True, exist_ok=True)
-    limit_s = float(os.environ.get("CI_LIMIT_MINUTES") or 80) * 60
-    runner = Runner(directory, time.monotonic() + limit_s)
+    runner = Runner(directory, float(os.environ.get("CI_LIMIT_MINUTES") or 80) * 60)
     # A shell starts its background commands with SIGINT and SIGQUIT ignored. A signal that has a handler here has its
     # default action in the steps, so that tests of Ctrl-C do not depend on how this was started.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
@@ -265,30 +283,53 @@ def main() -> int:
     steps = [
         Step("set-up", "setup", 10),
         Step("lint", "lint", 11),
-        Step("tests", "test", 12),
+        Step("tests", "test", 12, tests=True),
         Step("documentation", "docs", 15),
+        Step("wide tests", "test-wide", 13, tests=True),
     ]
-    status = 0
+    status, began = 0, 0
     running: tuple[str, ...] = ()
-    failed: list[Problem] = []
+    problems: list[Problem] = []
     skipped: dict[str, list[str]] = {}
-    for step in steps:
-        try:
-            runner.run(step)
-        except TimeLimitError as error:
-            status, running = TIME_LIMIT, error.args
-        if step.target == "test":
-            failed, skipped = test_results(runner.results)
-            if 0 < len(failed) <= SECOND_RUN_TESTS and step.complete:
-                runner.run_again(failed)
+    os.environ.setdefault("SEED", str(int(time.time())))  # a second run draws the examples of the first
+    with temporary_files() as os.environ["TMPDIR"]:
+        for step in steps:
+            try:
+                runner.run(step)
+            except TimeLimitError as error:
+                status, running = TIME_LIMIT, error.args
+            failed: list[Problem] = []
+            if step.tests:
+                failed, skips, count = test_results(runner.results(step.target))
+                for reason, names in skips.items():
+                    skipped.setdefault(reason, []).extend(names)
+                began += count - len(skips.get(NOT_RUN, ()))
+            if step.target == "test-wide" and step.complete and 0 < len(failed) <= SECOND_RUN_TESTS:
+                runner.run_again(step.target, failed)
                 step.failed = not all(problem.flaky for problem in failed)
-        if step.failed:
-            status = status or step.status
-        if status == TIME_LIMIT or (step.failed and step.target == "setup"):
-            break
-    for line in summary(steps, failed, skipped, runner.results, running, status):
+            if step.failed:
+                status = status or step.status
+                failed = failed or [Problem(f"STEP {step.name}", f"make {step.target}", list(step.tail))]
+            problems += failed
+            if status == TIME_LIMIT or (step.failed and step.target == "setup"):
+                break
+    counts = f"exit status {status}; {began} tests began, {len(skipped.get(NOT_RUN, ()))} did not"
+    for line in summary(steps, problems, skipped, running, f"log and results: {directory}", counts):
         runner.write(f"{line}\n".encode("utf-8", "backslashreplace"))
     return status
+
+
+@contextmanager
+def temporary_files() -> Iterator[str]:
+    """A directory for temporary files of all users, as /tmp is one, removed at the end."""
+    memory = Path("/dev/shm")
+    in_memory = memory.is_dir() and shutil.disk_usage(memory).free >= MEMORY_BYTES
+    directory = tempfile.mkdtemp(prefix="ci-", dir=memory if in_memory else None)
+    os.chmod(directory, 0o1777)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def commit() -> str:

@@ -10,26 +10,15 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.running_tests import pytest_configure as pytest_configure
-from tests.running_tests import pytest_runtest_protocol as pytest_runtest_protocol
 from tests.servers.cluster import Cluster, ray_cluster
 
+pytest_plugins = ("tests.running_tests", "tests.tiers")
+
 # Without a deadline: a machine that is busy with other tests is slow at times, and that is no failure. The examples are
-# the same in each run, so that it tests a change and not luck; `--hypothesis-profile random` draws others.
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
+# the same in each run, so that it tests a change and not luck; `make test-wide` draws others, and prints its seed.
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.register_profile("random", deadline=None, derandomize=False)
 hypothesis.settings.load_profile("repeatable")
-
-
-ROOT = Path(__file__).parents[1]
-REAL = {ROOT / line for line in (ROOT / "tests" / "real.txt").read_text().splitlines()}
-"""Files and folders whose tests start processes, programs or servers."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not REAL.isdisjoint((item.path, *item.path.parents)):
-            item.add_marker("real")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,11 +1,13 @@
 """Hooks of pytest that name a failed test at once, and tell .ci/steps.py which tests run and how pytest ended.
 
-What they tell is in files of the directory RUNNING_TESTS, where that variable is set.
+What they tell is in files of the directory RUNNING_TESTS, where that variable is set. No test begins after LAST_BEGIN,
+in seconds of the monotonic clock.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,6 +26,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         file.unlink(missing_ok=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    if time.monotonic() > float(os.environ.get("LAST_BEGIN", "inf")):
+        pytest.skip("NOT RUN: time")
 
 
 class RunTeller:

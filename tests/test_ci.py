@@ -14,7 +14,7 @@ import pytest
 from tests import running_tests
 
 CI = Path(__file__).parents[1] / ".ci"
-PASSES = dict.fromkeys(("setup", "lint", "test", "docs"), "@echo passes")
+PASSES = dict.fromkeys(("setup", "lint", "test", "docs", "test-wide"), "@echo passes")
 PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) $(or $(ARGS),tests/test_it.py)"
 
 
@@ -54,7 +54,9 @@ def ci(project: Path, recipes: dict[str, str], *shell: str, **variables: str) ->
 
 def test_all_steps_pass(project: Path) -> None:
     status, lines = ci(project, {})
-    assert status == 0 and "minutes: set-up 0.0, lint 0.0, tests 0.0, documentation 0.0" in "\n".join(lines)
+    assert status == 0 and "minutes: set-up 0.0, lint 0.0, tests 0.0, documentation 0.0, wide tests 0.0" in "\n".join(
+        lines
+    )
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -63,15 +65,15 @@ def test_a_shell_is_given_the_file(project: Path, shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "status"), [("setup", 10), ("lint", 11), ("test", 12), ("docs", 15)], ids=lambda value: str(value)
+    ("target", "status"), [("setup", 10), ("lint", 11), ("test", 12), ("test-wide", 13), ("docs", 15)], ids=str
 )
 def test_a_failed_step_has_a_status_of_its_own_and_its_output_in_the_summary(
     project: Path, target: str, status: int
 ) -> None:
-    ended, lines = ci(project, {target: "@seq 1 500; echo the very cause; exit 1", "docs": "@seq 1 500; exit 3"})
+    ended, lines = ci(project, {target: "@seq 1 500; echo the very cause; exit 1", "test-wide": "@seq 1 500; exit 3"})
     assert ended == status
     after = lines[next(i for i, line in enumerate(lines) if line.endswith(f" - make {target}")) :]
-    assert ("the very cause" in after) == (target != "docs")
+    assert ("the very cause" in after) == (target != "test-wide")
     assert ("documentation not run" in "\n".join(lines)) == (target == "setup")
 
 
@@ -92,7 +94,8 @@ def test_failed_and_skipped_tests_are_named_with_the_end_of_their_failure(projec
     assert "FAILED tests/test_it.py::test_set_up" in summary and "OSError: port taken" in summary
     assert "SKIPPED [1] no such program: apt-get install it: tests/test_it.py::test_left_out" in summary
     assert "a line of ruff" in summary
-    assert lines[-1].startswith("=") and "1 failed, 1 skipped, 1 error" in lines[-1]
+    assert lines[-3].startswith("=") and "1 failed, 1 skipped, 1 error" in lines[-3]
+    assert lines[-1] == "exit status 11; 3 tests began, 0 did not"
 
 
 def test_a_skip_is_no_failure(project: Path) -> None:
@@ -116,13 +119,12 @@ def test_many_failures_share_a_hundred_lines(project: Path) -> None:
     status, lines = ci(project, {"test": PYTEST})
     assert status == 12 and lines[0].endswith("summary " + "=" * 30)
     assert sum(line.startswith("FAILED tests/test_it.py::test_it[") for line in lines) > 90
-    assert "more" in lines[-4]
+    assert "more" in lines[-5]
 
 
 FLAKY = """
 import pathlib, pytest
 FILE = pathlib.Path(__file__).with_name("ran")
-@pytest.mark.real
 @pytest.mark.parametrize("name", ["a b/$(exit 1)::'c'"])
 def test_noise(name):
     ran = FILE.exists()
@@ -131,25 +133,34 @@ def test_noise(name):
 """
 
 
-def test_a_real_test_that_passes_alone_is_flaky_and_no_failure(project: Path) -> None:
+def test_a_wide_test_that_passes_alone_is_flaky_and_no_failure(project: Path) -> None:
     (project / "tests" / "test_it.py").write_text(FLAKY)
-    status, lines = ci(project, {"test": PYTEST})
+    status, lines = ci(project, {"test-wide": PYTEST})
     text = "\n".join(lines)
     assert status == 0 and "FLAKY tests/test_it.py::test_noise[a b/$(exit 1)::'c'] - " in text
     assert "the machine was busy" in text[text.index(" summary ===") :] and "flaky: 1;" in text
 
 
-def test_a_second_failure_and_a_test_without_processes_fail_the_run(project: Path) -> None:
-    (project / "tests" / "test_it.py").write_text(
-        FLAKY + "@pytest.mark.real\ndef test_broken(): assert 0\n"
-        "def test_chance():\n    other = FILE.with_name('other')\n"
-        "    ran = other.exists()\n    other.touch()\n    assert ran\n"
-    )
-    status, lines = ci(project, {"test": PYTEST})
+def test_a_second_failure_fails_the_run(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(FLAKY + "def test_broken(): assert 0\n")
+    status, lines = ci(project, {"test-wide": PYTEST})
     text = "\n".join(lines)
     summary = text[text.index(" summary ===") :]
-    assert status == 12 and "flaky: 1;" in summary and "FLAKY tests/test_it.py::test_noise" in summary
-    assert "FAILED tests/test_it.py::test_broken" in summary and "FAILED tests/test_it.py::test_chance" in summary
+    assert status == 13 and "flaky: 1;" in summary and "FLAKY tests/test_it.py::test_noise" in summary
+    assert "FAILED tests/test_it.py::test_broken" in summary
+
+
+def test_what_fails_beside_no_process_has_no_second_run(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(FLAKY)
+    status, lines = ci(project, {"test": PYTEST})
+    assert status == 12 and "flaky: 0;" in "\n".join(lines)
+
+
+def test_many_failures_have_no_second_run(project: Path) -> None:
+    broken = "@pytest.mark.parametrize('n', range(10))\ndef test_broken(n): assert 0\n"
+    (project / "tests" / "test_it.py").write_text(FLAKY + broken)
+    status, lines = ci(project, {"test-wide": PYTEST})
+    assert status == 13 and "flaky: 0;" in "\n".join(lines)
 
 
 def test_a_run_that_was_broken_off_is_no_success_although_what_failed_passes_alone(project: Path) -> None:
@@ -157,9 +168,9 @@ def test_a_run_that_was_broken_off_is_no_success_although_what_failed_passes_alo
         FLAKY + "def test_broken_off():\n    import os, signal\n    os.kill(os.getpid(), signal.SIGINT)\n"
         "def test_never_begun(): assert 0\n"
     )
-    status, lines = ci(project, {"test": PYTEST})
+    status, lines = ci(project, {"test-wide": PYTEST})
     text = "\n".join(lines)
-    assert status == 12 and "FAILED tests/test_it.py::test_noise" in text and "flaky: 0;" in text
+    assert status == 13 and "FAILED tests/test_it.py::test_noise" in text and "flaky: 0;" in text
 
 
 def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) -> None:
@@ -173,6 +184,22 @@ def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) 
     assert "documentation not run" in "\n".join(lines)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_late_tests_are_not_begun_and_that_is_no_failure(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text(
+        "import time\ndef test_long(): time.sleep(6.5)\ndef test_late(): assert 0\ndef test_later(): assert 0\n"
+    )
+    status, lines = ci(project, {"test-wide": PYTEST}, CI_LIMIT_MINUTES="0.15")
+    assert status == 0 and lines[-1] == "exit status 0; 1 tests began, 2 did not"
+    assert "SKIPPED [2] NOT RUN: time: tests/test_it.py::test_late" in lines
+
+
+def test_temporary_files_are_gone_at_the_end_and_every_user_can_have_some(project: Path) -> None:
+    recipe = "@cd $$TMPDIR && touch left && pwd && stat -c %a ."
+    status, lines = ci(project, {"test": recipe})
+    place = next(line for line in lines if "/ci-" in line)
+    assert status == 0 and lines[lines.index(place) + 1] == "1777" and not Path(place).exists()
 
 
 def test_ctrl_c_reaches_tests_that_a_shell_runs_in_its_background(project: Path) -> None:

@@ -187,7 +187,6 @@ def test_torch_trainer_run_again_shows_what_the_first_run_made(tmp_path: Path) -
     assert again[-3:] == first[-3:]
 
 
-@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 def test_the_main_job_killed_in_the_middle_and_run_again_ends_with_a_good_model(tmp_path: Path) -> None:

@@ -74,7 +74,6 @@ def experiments(place: Path) -> list[str]:
     return sorted(str(found.parent.relative_to(place)) for found in place.rglob("experiment.json"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)  # `aws` takes a second to start, and is started for every checkpoint
 @pytest.mark.parametrize("name", sorted(BUCKETS.keys() - {"s001_cloud_restart"}))
 def test_the_guides_listing_runs_as_written_and_its_bucket_holds_what_is_kept(
@@ -97,7 +96,6 @@ def test_the_guides_listing_runs_as_written_and_its_bucket_holds_what_is_kept(
     assert not any(experiments(cloud.brought(other)) for other in others)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_with_a_delete_template_the_guides_command_leaves_in_the_bucket_what_is_kept(
     tmp_path: Path, cloud: Cloud

@@ -19,7 +19,6 @@ EXAMPLE = (ROOT / "examples" / "fine_tune_lora.py").read_text()
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_it_goes_on_and_keeps_adapters_only(tmp_path: Path) -> None:
     script = tmp_path / "fine_tune_lora.py"

@@ -17,7 +17,7 @@ from tests.servers.slurm import PATIENCE_S, Slurm, slurm
 from tuner.cli.config_file import load
 from tuner.executors.slurm.batch_options import BatchOptions
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)

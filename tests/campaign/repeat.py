@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", help="17, or 0-49")
     parser.add_argument("--in", dest="directory", type=Path, help="where to work; what is flagged stays there")
-    parser.add_argument("--small", action="store_true", help="the size of `make test`")
+    parser.add_argument("--small", action="store_true", help="the size of `make test-wide`")
     parser.add_argument("--power", action="store_true", help="every blow is a power cut (root)")
     parser.add_argument("--bad", choices=sorted(BAD), help="what is wrong with the machine (gcc)")
     parser.add_argument("--replicas", default=",".join(REPLICAS))

@@ -29,7 +29,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     made.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_small_experiment_that_is_struck_at_random_ends_as_its_settings_say(
     seed: int, tmp_path: Path, places: Places
@@ -49,7 +48,6 @@ def test_an_experiment_that_is_struck_at_random_ends_as_its_settings_say(
     assert not flags, describe(plan, seen, flags)
 
 
-@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("seed", range(QUICK_CUTS))
 def test_a_small_experiment_whose_power_is_cut_ends_as_its_settings_say(
@@ -71,14 +69,13 @@ def test_an_experiment_whose_power_is_cut_ends_as_its_settings_say(seed: int, tm
 
 def on_bad(seed: int, kind: str, base: Path, places: Places, *, small: bool) -> None:
     if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed: nothing can be put between a process and its libc")
+        pytest.skip("gcc is not installed: apt-get install gcc libc6-dev")
     plan = draw(seed, small=small, replicas=UNPLUGGED)
     seen, flags = on_bad_machine(plan, base / "work", places, kind)
     option = f" --bad {kind} --replicas {','.join(UNPLUGGED)}" + " --small" * small
     assert not flags, describe(plan, seen, flags, option)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(BAD))
 def test_a_small_experiment_on_a_bad_machine_ends_as_its_settings_say(
     kind: str, tmp_path: Path, places: Places

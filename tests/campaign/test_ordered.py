@@ -30,7 +30,6 @@ def check(seed: int, kills: int, place: Path, zygote: Zygote) -> None:
     assert seen.kills == kills
 
 
-@pytest.mark.slow
 def test_no_order_is_lost_or_done_twice_over_a_few_kills(tmp_path: Path, zygote: Zygote) -> None:
     check(1, 5, tmp_path / "work", zygote)
 

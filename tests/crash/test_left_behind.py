@@ -196,7 +196,6 @@ RUNS = [
 
 
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "seed"), RUNS)
 def test_f20_after_kills_in_mid_upload_both_sides_hold_the_experiment_and_nothing_else(

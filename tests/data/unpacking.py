@@ -17,4 +17,5 @@ INDEX: list[dict[str, Any]] = [
 def unpack(version: str, name: str, place: Path) -> None:
     """Lay a sample down in an existing directory: `storage/<name>`, and `replica/<name>` where it has a copy."""
     with lzma.open(HERE / version / f"{name}.tar.xz") as packed, tarfile.open(fileobj=packed) as tar:
-        tar.extractall(place, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        tar.extractall(place)

@@ -50,7 +50,6 @@ def test_a_test_that_runs_a_page_is_there() -> None:
             assert Path(block.page).name in test, f"{block.page}:{block.line}: {block.said} does not open this page"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run_as_they_stand_and_print_what_is_shown(page: Path, tmp_path: Path) -> None:

@@ -70,7 +70,6 @@ def test_the_one_with_a_bucket_leaves_its_copy_there(at_home: Path, monkeypatch:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_one_of_several_processes(at_home: Path) -> None:
     assert run_config("torch_trainer", "num_samples=1", "param_space.train_loop_config.epochs=1") == 0
@@ -85,7 +84,6 @@ def test_the_one_on_ray() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_one_on_slurm(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with slurm() as cluster:
@@ -117,7 +115,6 @@ def test_objectives(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_torch_loop_is_proven(
     at_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -128,7 +125,6 @@ def test_torch_loop_is_proven(
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_lightning_epochs(tmp_path: Path) -> None:
     assert said_by(run(ROOT / "examples" / "lightning_epochs.py", tmp_path, timeout=300))

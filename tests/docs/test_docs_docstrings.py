@@ -11,7 +11,7 @@ import doctest
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ WITHIN = {
 """Names whose examples are lines of a trial's function."""
 ELSEWHERE = {"open_experiment", "open_session"}
 """Examples about a driver that runs beside them: docs/orders.md and docs/sessions.md have the same, with one."""
+FORKS = {"Trainer"}
+"""Examples whose trial forks ranks, which it may not beside threads of other tests: it gets a process of its own."""
 EXAMPLES = [
     pytest.param(package, name, id=f"{package}.{name}")
     for package, module in PACKAGES.items()
@@ -73,13 +75,13 @@ class ShownOnly(doctest.OutputChecker):
 
 
 @pytest.fixture(autouse=True)
-def _a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.setenv("TUNE_RESULT_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    chosen = build.default.chosen  # processes would take seconds
-    monkeypatch.setattr(build.default, "chosen", lambda executor: chosen(executor or "inline"))
-    yield
+    chosen = build.default.chosen
+    if request.node.callspec.params["name"] not in FORKS:  # processes would take seconds
+        monkeypatch.setattr(build.default, "chosen", lambda executor: chosen(executor or "inline"))
 
 
 def names_for(package: str, value: Any) -> dict[str, Any]:

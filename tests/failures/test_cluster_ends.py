@@ -14,7 +14,7 @@ from clusters import STEPS, Run, check_kept, check_whole, found, number_there, s
 
 from tests.servers.cluster import PATIENCE_S, Cluster, RayHost, ray_cluster
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 BOTH = (1, 2)
 
 

@@ -12,7 +12,7 @@ from clusters import DRAIN, is_of_trial, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, Driver, ray_cluster
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 _BEGIN_S = 3 * PATIENCE_S
 """For torch to be loaded on each host, and its ranks to meet."""

@@ -14,7 +14,7 @@ from clusters import Run, check_kept, check_whole, found, started, until
 
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, RayHost
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 BOTH = (1, 2)
 
 

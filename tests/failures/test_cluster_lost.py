@@ -14,7 +14,7 @@ from clusters import Run, check_whole, found, started, until
 
 from tests.servers.cluster import PATIENCE_S, Cluster, Driver, RayHost, ray_cluster
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 FOUR = (1, 2, 3, 4)
 
 

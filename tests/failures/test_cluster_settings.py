@@ -15,7 +15,7 @@ from tests.listings import BEST_FIVE, EIGHT, SEEDS, checkpoints
 from tests.servers.cluster import RESULTS, Cluster, Driver, RayHost
 from trainables.store import verify
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 _TUNER = str(Path(sys.prefix) / "bin" / "tuner")
 _PYTHON = str(Path(sys.prefix) / "bin" / "python")

@@ -13,7 +13,7 @@ from clusters import DRAIN, Run, check_kept, check_whole, found, number_there, s
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster
 from trainables.user_frames import last_said
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 BOTH = (1, 2)
 
 

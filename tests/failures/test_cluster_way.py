@@ -12,7 +12,7 @@ from clusters import Run, check_kept, check_whole, until
 
 from tests.servers.cluster import PATIENCE_S, Cluster, RayHost
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 
 def named(host: RayHost, *names: str) -> list[int]:

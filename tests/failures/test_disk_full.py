@@ -25,7 +25,7 @@ from tuner.experiment import journal_writer
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(os.getuid() != 0, reason="mounts filesystems"),
+    pytest.mark.skipif(os.getuid() != 0, reason="mounts filesystems: needs root"),
 ]
 
 MEGABYTE = 1_000_000

@@ -23,7 +23,7 @@ import tuner as tune
 from tests.servers.powered import Disk, powered_disk
 from trainables.user_frames import last_said
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.root]
 
 STEPS, TRIALS = 40, 2
 PATIENCE_S = 90.0

@@ -19,7 +19,7 @@ from tuner.schedulers.base import Directive
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(os.getuid() != 0, reason="mounts filesystems"),
+    pytest.mark.skipif(os.getuid() != 0, reason="mounts filesystems: needs root"),
 ]
 
 MEGABYTE = 1_000_000

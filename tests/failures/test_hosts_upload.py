@@ -14,7 +14,7 @@ from test_cluster_group import Training, check_places
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, ray_cluster
 from tests.servers.s3 import ENVIRONMENT
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 _PORT = 5555
 _SERVER = """

@@ -124,7 +124,6 @@ def many_files(place: Path, files: int) -> dict[str, float]:
     return took
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_2000_files_goes_all_its_ways(tmp_path: Path) -> None:
     many_files(tmp_path / "e", 2_000)
 

@@ -92,7 +92,6 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
         made.shutdown_kernel(now=True)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="runs on Linux")
 def test_f37_an_interrupt_in_a_notebook_shows_three_lines_and_the_next_cell_goes_on(kernel: Kernel) -> None:
     cell = kernel.start("analysis = run(callbacks=[Says()])\nprint('returned')")

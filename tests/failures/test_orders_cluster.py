@@ -13,7 +13,7 @@ from clusters import Run, found, number_there, until
 from tests.servers.cluster import PATIENCE_S, Cluster, Driver
 from tuner.orders.giving import give
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 
 def ordered(run: Run, script: Driver, trial: int, *bodies: dict[str, Any]) -> list[str]:

@@ -117,7 +117,7 @@ def as_another_user(path, rehearsal):
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user: needs root")
 def test_f13_another_user_continues_a_copy(tmp_path):
     old = half(tmp_path / "old")
     with tempfile.TemporaryDirectory(prefix="t", dir="/var/tmp") as open_to_all:

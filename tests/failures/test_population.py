@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,23 @@ from tests.failures.checkpoint_faults import in_child
 from trainables.store import publish
 from tuner.schedulers import HyperBandScheduler, PopulationBasedTraining
 
-SIDE_BY_SIDE = {"executor": "local", "resources_per_trial": {"cpu": 0.25}}
+SIDE_BY_SIDE = {"executor": "local", "resources_per_trial": {"cpu": 0.125}}
 """All eight at once: inline, one trial after another would run to its end."""
+
+
+def meet(config: dict[str, Any]) -> None:
+    """Wait until all eight trials have begun, where the config names a directory for that."""
+    if place := config.get("begun"):
+        Path(place, tune.get_trial_id()).touch()
+        while len(os.listdir(place)) < 8:
+            time.sleep(0.01)
+
+
+def meeting(path: Path) -> dict[str, Any]:
+    """Return a config with which the trials meet."""
+    place = path / "begun"
+    place.mkdir()
+    return {"config": {"rate": tune.uniform(0, 1), "begun": str(place)}}
 
 
 class Adversary(tune.Trainable):
@@ -29,6 +45,7 @@ class Adversary(tune.Trainable):
         self.history: list[list[Any]] = []
 
     def step(self) -> dict[str, Any]:
+        meet(self.config)
         self.history.append([self.trial_id, self.config["rate"]])
         return {"score": -len(self.history) - self.config["rate"], "length": len(self.history)}
 
@@ -40,6 +57,7 @@ class Adversary(tune.Trainable):
 
 
 def every_fourth(config: dict[str, Any]) -> None:
+    meet(config)
     weights = [0, ""]
     if (checkpoint := tune.get_checkpoint()) is not None:
         weights = checkpoint.to_dict()["weights"]
@@ -71,7 +89,7 @@ def iterations(trial: Any) -> list[int]:
 
 
 def adversarial(path: Path, steps: int, *, synch: bool) -> None:
-    beside: dict[str, Any] = {} if synch else SIDE_BY_SIDE
+    beside: dict[str, Any] = {} if synch else {**SIDE_BY_SIDE, **meeting(path)}
     analysis = run(
         path, Adversary, population(1, synch=synch), stop={"training_iteration": steps}, checkpoint_freq=1, **beside
     )  # fmt: skip
@@ -95,7 +113,9 @@ def test_f05_the_full_size(tmp_path: Path) -> None:
 
 
 def test_f26_functions_that_save_seldom_are_cloned_from_whole_checkpoints_and_never_stall(tmp_path: Path) -> None:
-    analysis = run(tmp_path, every_fourth, population(3), keep_checkpoints_num=None, **SIDE_BY_SIDE)
+    analysis = run(
+        tmp_path, every_fourth, population(3), keep_checkpoints_num=None, **SIDE_BY_SIDE, **meeting(tmp_path)
+    )
     clones = [(trial, clone) for trial in analysis.trials for clone in trial.clones]
     assert clones and all(trial.status == "TERMINATED" for trial in analysis.trials)
     for trial in analysis.trials:

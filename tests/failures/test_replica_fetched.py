@@ -67,7 +67,7 @@ def went_on(trial: Any) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="mounts a filesystem")
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a filesystem: needs root")
 @pytest.mark.parametrize("retries", [0, -1])
 def test_f30_a_disk_without_room_for_it_fails_the_trial_and_a_plain_resume_goes_on_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, retries: int

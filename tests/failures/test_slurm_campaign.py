@@ -13,7 +13,7 @@ import pytest
 from tests.failures.slurm_runs import SlurmScript, until
 from tests.servers.slurm import slurm
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.root]
 
 
 def requeue(script: SlurmScript, process: subprocess.Popen[str]) -> subprocess.Popen[str]:

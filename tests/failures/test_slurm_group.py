@@ -20,7 +20,7 @@ _ENVIRONMENT = {
     "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     "RES_OPTIONS": "timeout:1 attempts:1",  # torch asks for the name of every address that connects
 }
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.torch, pytest.mark.timeout(600)]
 
 SCRIPT = """
 import json, os, socket, sys, time

@@ -12,7 +12,7 @@ import pytest
 from tests.failures.slurm_runs import SlurmScript, until
 from tests.servers.slurm import Slurm, slurm
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.root]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.servers.slurm import Slurm, slurm
 from tuner.error import SettingError, TuneError
 from tuner.executors import SlurmExecutor
 
-pytestmark = [pytest.mark.slow, pytest.mark.root]
+pytestmark = [pytest.mark.root]
 
 
 @pytest.fixture(scope="module")

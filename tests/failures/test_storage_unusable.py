@@ -87,7 +87,7 @@ def refused_to_a_plain_user(place, **settings):
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user: needs root")
 @pytest.mark.parametrize("name", ["e", None])
 def test_f30_a_directory_of_others_is_not_a_full_disk(name):
     with tempfile.TemporaryDirectory(prefix="t", dir="/var/tmp") as open_to_all:

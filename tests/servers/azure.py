@@ -1,4 +1,4 @@
-"""Azure Blob Storage: azurite, Microsoft's own, from npm (`make test` installs it beside the Python environment)."""
+"""Azure Blob Storage: azurite, Microsoft's own, from npm (`make setup` installs it beside the Python environment)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Azurite:
 def azurite() -> Iterator[Azurite]:
     program = shutil.which("azurite-blob") or Path(sys.prefix) / "node" / "node_modules" / ".bin" / "azurite-blob"
     if not Path(program).exists() or shutil.which("node") is None:
-        pytest.skip("azurite is not installed: npm could not be had")
+        pytest.skip("azurite is not installed: apt-get install npm, then make setup")
     options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     command = [program, "--blobHost", "127.0.0.1", "--blobPort", "0", *options]
     with serving(command, r"listens on http://127\.0\.0\.1:(\d+)") as found:

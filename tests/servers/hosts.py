@@ -69,7 +69,9 @@ def require() -> None:
         pytest.skip("only root can make network namespaces")
     missing = [name for name in ("ip", "ssh", "sshd", "ssh-keygen", "rsync", "unshare") if _which(name) is None]
     if missing:
-        pytest.skip(f"not installed: {', '.join(missing)} (openssh-server, openssh-client, rsync, iproute2)")
+        pytest.skip(
+            f"not installed: {', '.join(missing)}: apt-get install openssh-server openssh-client rsync iproute2"
+        )
     made = subprocess.run(["ip", "netns", "add", f"tt{os.getpid()}x"], capture_output=True, text=True, check=False)
     if made.returncode != 0:
         pytest.skip(f"network namespaces are not allowed here: {made.stderr.strip()}")

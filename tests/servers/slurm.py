@@ -263,7 +263,7 @@ def slurm(
     if os.getuid() != 0:
         pytest.skip("a Slurm of the tests needs root")
     if program := missing():
-        pytest.skip(f"{program} is not installed")
+        pytest.skip(f"{program} is not installed: apt-get install slurmctld slurmd slurm-client munge")
     _sweep()
     directory = Path(tempfile.mkdtemp(prefix=f"sl{os.getpid()}-", dir="/tmp"))  # short: there are sockets under it
     directory.chmod(0o755)

@@ -13,7 +13,7 @@ import pytest
 from tests.servers.cluster import PATIENCE_S, RESULTS, Cluster, pids_in
 from tests.servers.hosts import ip, sweep
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 _TASKS = """
 import os, socket, subprocess, sys

@@ -16,7 +16,7 @@ import pytest
 def xfs(directory: Path) -> Iterator[Path]:
     """Its root, of 400 MB, as long as the context lasts."""
     if os.geteuid() != 0 or shutil.which("mkfs.xfs") is None:
-        pytest.skip("a filesystem that can reflink needs root, and mkfs.xfs")
+        pytest.skip("a filesystem that can reflink needs root, and mkfs.xfs: apt-get install xfsprogs")
     image, place = directory / "image", directory / "xfs"
     with open(image, "wb") as file:
         file.truncate(400 << 20)

@@ -1,6 +1,6 @@
 """One life of many trials, with a replica and the page open: what it holds does not grow with what it has done.
 
-`SOAK_TRIALS` and `SOAK_MINUTES`, whichever comes first, say how long; `make test` has one that tries the means.
+`SOAK_TRIALS` and `SOAK_MINUTES`, whichever comes first, say how long; `make test-wide` has one that tries the means.
 Lives that resume are a test each, of `SOAK_LIFE_MINUTES`; in the directory `SOAK_PLACE` they go on when run again.
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -21,7 +21,6 @@ from tuner.schedulers import ResourceChangingScheduler
 AMOUNTS = st.dictionaries(st.sampled_from(["CPU", "GPU", "tpu"]), st.integers(0, 4), max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(AMOUNTS, min_size=1, max_size=4).filter(lambda bundles: any(map(sum, (b.values() for b in bundles)))))
 def test_a_factory_is_what_it_was_given_and_travels(bundles: list[dict[str, int]]) -> None:
     made = PlacementGroupFactory(bundles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.dominance import Fronts, Point, first_front, is_beaten
@@ -23,13 +23,11 @@ def fronts_by_definition(points: list[Point]) -> list[list[Point]]:
     return fronts
 
 
-@settings(max_examples=300, deadline=None)
 @given(POINTS)
 def test_the_first_front_is_what_none_beats(points: list[Point]) -> None:
     assert first_front(points) == (fronts_by_definition(points) or [[]])[0]
 
 
-@settings(max_examples=300, deadline=None)
 @given(POINTS)
 def test_points_that_come_one_after_another_are_in_their_fronts_each_time(points: list[Point]) -> None:
     fronts = Fronts()
@@ -40,7 +38,6 @@ def test_points_that_come_one_after_another_are_in_their_fronts_each_time(points
         assert fronts.find(point) == number
 
 
-@settings(max_examples=200, deadline=None)
 @given(POINTS, st.data())
 def test_a_point_that_was_not_taken_is_looked_up_where_it_would_be(points: list[Point], data: st.DataObject) -> None:
     if points:
@@ -51,7 +48,6 @@ def test_a_point_that_was_not_taken_is_looked_up_where_it_would_be(points: list[
         assert fronts.levels == before
 
 
-@settings(max_examples=200, deadline=None)
 @given(POINTS, st.data())
 def test_being_beaten_by_a_front(points: list[Point], data: st.DataObject) -> None:
     front = first_front(points)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainables.harness import MemoryBlobs
@@ -131,7 +131,6 @@ def typed(value: Any) -> Any:
     return type(value), value if isinstance(value, (str, set)) else repr(value)
 
 
-@settings(max_examples=200, deadline=None)
 @given(plain)
 def test_t06_anything_built_of_plain_things_comes_back_equal(value: Any) -> None:
     assert typed(tagged.loads(tagged.dumps(value))) == typed(value)

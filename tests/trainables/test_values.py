@@ -52,7 +52,7 @@ LEAVES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.dictionaries(st.text(max_size=3), nested(LEAVES), max_size=4))
 def test_any_array_in_any_nesting_comes_back_as_it_was(data: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:

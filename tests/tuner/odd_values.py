@@ -48,4 +48,6 @@ def reported(storage: Path, name: str, trial: str = "") -> list[str]:
     facts = [fact for fact in history(storage, name).kind("result") if not trial or fact["trial"] == trial]
     own = {"time_this_iter_s", "time_total_s", "time_since_restore", "timestamp", "date", "pid", "hostname", "node_ip"}
     own |= {"trial_id", "experiment_tag", "done", "training_iteration", "iterations_since_restore"}
-    return [json.dumps({k: v for k, v in fact["metrics"].items() if k not in own}, sort_keys=True) for fact in facts]
+    # A mapping with a key "$" is stored as {"$": "dict", "v": pairs}.
+    pairs = (m["v"] if "$" in m else m.items() for m in (fact["metrics"] for fact in facts))
+    return [json.dumps(sorted((pair for pair in each if pair[0] not in own), key=json.dumps)) for each in pairs]

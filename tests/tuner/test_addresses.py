@@ -64,10 +64,10 @@ def test_by_a_name_or_a_path(made: Path, default: Path, form: str) -> None:
     saved = paths_of(tune.ExperimentAnalysis(made).trials)
     for selector, wanted in {"best": saved[0][1], "7": saved[1][0], "0@2": saved[0][1], "1@3": saved[1][2]}.items():
         checkpoint = tune.Checkpoint(f"{form}@{selector}")
-        assert repr(checkpoint) == f"Checkpoint(path='{form}@{selector}')"  # nothing has been looked for
+        assert repr(checkpoint) == f"Checkpoint(path={f'{form}@{selector}'!r})"  # nothing has been looked for
         assert os.path.realpath(checkpoint.path) == wanted and checkpoint.local_path == checkpoint.path
         assert checkpoint == tune.Checkpoint.from_directory(f"{form}@{selector}")
-        assert checkpoint.to_dict() == {"n": int(wanted[-1])} and f"path='{checkpoint.path}'" in repr(checkpoint)
+        assert checkpoint.to_dict() == {"n": int(wanted[-1])} and f"path={checkpoint.path!r}" in repr(checkpoint)
 
 
 def test_it_means_the_same_after_the_process_went_elsewhere(

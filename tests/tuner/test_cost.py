@@ -38,7 +38,7 @@ class Counting(tune.Callback):
         return [sum(entry.callcount for entry in profile.getstats()) for profile in self.profiles.values()]
 
 
-@pytest.mark.parametrize("copies", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("copies", [False, True])
 def test_f23_a_result_costs_the_same_work_however_many_trials_there_were(copies: bool, tmp_path: Path) -> None:
     counting = Counting()
     tune.run(

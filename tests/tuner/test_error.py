@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner import error
@@ -68,7 +68,6 @@ def test_secrets_and_control_characters_are_not_in_the_text(kind: type[TuneError
     assert not {"\x1b", "\x07"} & set(text)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_the_text_stays_what_it_is_when_it_is_wrapped_again(text: str) -> None:
     once = str(TuneError(text))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -142,7 +142,6 @@ def asks(bundles: list[dict[str, int]]) -> bool:
     return any(amount for bundle in bundles for amount in bundle.values())
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(BUNDLES, min_size=1, max_size=4).filter(asks))
 def test_bundles_are_summed_under_the_short_names(bundles: list[dict[str, int]]) -> None:
     wanted: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,9 +25,13 @@ CHECKPOINTS = {"glob": "{trial_dir}/epoch-(?P<step>[0-9]+)", "complete": "rename
 LINE = "--lr {lr} --out {trial_dir} [[--resume {checkpoint}]]"
 
 
+def started(directory: Path) -> str:
+    return f"{sys.executable} {shlex.quote(str(written(directory)))}"
+
+
 def command(directory: Path, more: str = "", **changes: Any) -> tune.Command:
     given: dict[str, Any] = {"metrics": METRICS, "checkpoints": CHECKPOINTS, **changes}
-    return tune.Command(f"{sys.executable} {written(directory)} {LINE} {more}", **given)
+    return tune.Command(f"{started(directory)} {LINE} {more}", **given)
 
 
 def run(trainable: Any, place: Path, **settings: Any) -> Any:
@@ -119,7 +124,7 @@ def test_a_command_that_ignores_its_end_is_killed_and_what_it_leaves_behind_too(
 
 
 def test_asha_ends_a_command_with_all_that_it_started(tmp_path: Path) -> None:
-    program = f"{sys.executable} {written(tmp_path)} {LINE} --pause 0.2 --epochs 40"
+    program = f"{started(tmp_path)} {LINE} --pause 0.2 --epochs 40"
     line = f"sleep 300 & echo $! > {{trial_dir}}/pid; exec {program}"
     trainable = tune.Command(line, shell=True, metrics=METRICS, checkpoints=CHECKPOINTS)
     analysis = run(
@@ -163,7 +168,7 @@ def test_killed_with_its_driver_it_continues(tmp_path: Path, moment: float) -> N
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\nimport tuner as tune\n"
-        f"train = tune.Command({f'{sys.executable} {written(tmp_path)} {LINE} --pause 0.25 --keep 2'!r}, "
+        f"train = tune.Command({f'{started(tmp_path)} {LINE} --pause 0.25 --keep 2'!r}, "
         f"metrics={METRICS!r}, checkpoints={CHECKPOINTS!r})\n"
         "tune.run(train, config={'lr': tune.grid_search([0.25, 0.5])}, metric='loss', mode='min', name='e', "
         f"storage_path={str(tmp_path)!r}, resume='AUTO', keep_checkpoints_num=1, verbose=0)\n"
@@ -188,7 +193,7 @@ def test_a_notice_to_leave_has_the_command_end_and_a_resume_continues(tmp_path: 
     script = tmp_path / "script.py"
     script.write_text(
         "import tuner as tune\n"
-        f"train = tune.Command({f'{sys.executable} {written(tmp_path)} {LINE} --pause 0.3'!r}, metrics={METRICS!r}, "
+        f"train = tune.Command({f'{started(tmp_path)} {LINE} --pause 0.3'!r}, metrics={METRICS!r}, "
         f"checkpoints={CHECKPOINTS!r})\n"
         "tune.run(train, config={'lr': 0.5}, metric='loss', mode='min', name='e', "
         f"storage_path={str(tmp_path)!r}, resume='AUTO', verbose=0)\n"
@@ -288,7 +293,7 @@ def test_a_command_is_proven_to_continue(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import tuner as tune\n"
-        f"train = tune.Command({f'{sys.executable} {written(tmp_path)} {LINE} --pause 0.1'!r}, metrics={METRICS!r}, "
+        f"train = tune.Command({f'{started(tmp_path)} {LINE} --pause 0.1'!r}, metrics={METRICS!r}, "
         f"checkpoints={CHECKPOINTS!r})\n"
         "tune.run(train, config={'lr': tune.grid_search([0.25, 0.5])}, metric='loss', mode='min', verbose=0)\n"
     )

@@ -35,7 +35,6 @@ tune.run(
 
 
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_command_goes_on_on_another_host(cluster: Cluster, shared: bool) -> None:

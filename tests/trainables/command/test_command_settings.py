@@ -80,7 +80,7 @@ def test_it_is_told_whether_it_guesses() -> None:
         ("nosuchprogram {lr}", {}, "'nosuchprogram' cannot be started: it is in no directory of PATH"),
         ("./none.sh {lr}", {}, "'./none.sh' cannot be started: there is no file .*none.sh"),
         ("./run.sh {lr}", {}, r"run.sh is not executable; make it so with chmod \+x"),
-        ("true {lr}", {"cwd": "nowhere"}, "cwd='.*nowhere' is not accepted"),
+        ("true {lr}", {"cwd": "nowhere"}, "cwd=.*nowhere. is not accepted"),
         ("../run.sh {lr}", {"cwd": "below"}, "not executable"),
     ],
 )

@@ -19,6 +19,8 @@ import pytest
 from trainables.net.handshake import admit
 
 KEY = b"the key"
+NEVER_S = 1000.0
+"""Longer than a test may take."""
 
 
 def knocked(say: Callable[[socket.socket], None], within_s: float = 5.0) -> socket.socket | None:
@@ -66,9 +68,7 @@ def test_one_who_sends_a_byte_now_and_then_is_not_waited_for_any_longer() -> Non
                 return
             time.sleep(0.1)
 
-    began = time.monotonic()
     assert knocked(drips, within_s=1.0) is None
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -76,9 +76,7 @@ def test_bytes_at_random_get_nobody_in(seed: int) -> None:
     rng = random.Random(seed)
     size = rng.choice((0, 1, 32, 256, 257, 1 << 31, (1 << 32) - 1, (1 << 32) - 2))
     said = size.to_bytes(4, "big") + rng.randbytes(rng.choice((0, 3, 32, 300, 70_000)))
-    began = time.monotonic()
-    assert knocked(lambda sock: sock.sendall(said), within_s=3.0) is None
-    assert time.monotonic() - began < 10
+    assert knocked(lambda sock: sock.sendall(said), within_s=0.5) is None
 
 
 def test_one_who_begins_a_very_long_message_and_falls_silent_is_not_waited_for() -> None:
@@ -87,9 +85,7 @@ def test_one_who_begins_a_very_long_message_and_falls_silent_is_not_waited_for()
         while sock.recv(4096):
             pass
 
-    began = time.monotonic()
-    assert knocked(begins, within_s=5.0) is None
-    assert time.monotonic() - began < 4
+    assert knocked(begins, within_s=NEVER_S) is None
 
 
 _KNOCK = (
@@ -107,7 +103,5 @@ def test_another_user_of_this_machine_is_sent_away_at_once() -> None:
         listener.listen()
         stranger = subprocess.Popen([sys.executable, "-c", _KNOCK.replace("sys.argv[1]", f"chr(0) + {name!r}")])
         accepted, _ = listener.accept()
-        began = time.monotonic()
-        assert admit(accepted, KEY, knock_s=60, answer_s=60) is None
-        assert time.monotonic() - began < 10
+        assert admit(accepted, KEY, knock_s=NEVER_S, answer_s=NEVER_S) is None
         assert stranger.wait(10) == 0

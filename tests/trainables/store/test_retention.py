@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.config import CheckpointConfig, CheckpointStrategy
@@ -108,7 +108,6 @@ def history_of(steps: list[tuple[Any, str]]) -> list[Kept]:
     return made
 
 
-@settings(max_examples=300, deadline=None)
 @given(lives, st.integers(1, 5), st.sampled_from(["max", "min"]))
 def test_what_is_on_disk_after_every_save_is_the_best_n_and_the_latest(
     steps: list[tuple[Any, str]], count: int, order: str
@@ -122,7 +121,6 @@ def test_what_is_on_disk_after_every_save_is_the_best_n_and_the_latest(
     assert all(model_better(better, worse, order) for worse, better in itertools.pairwise(best))
 
 
-@settings(max_examples=100, deadline=None)
 @given(lives, st.integers(1, 5))
 def test_without_an_attribute_the_newest_n_stay(steps: list[tuple[Any, str]], count: int) -> None:
     history = history_of(steps)
@@ -132,7 +130,6 @@ def test_without_an_attribute_the_newest_n_stay(steps: list[tuple[Any, str]], co
     assert ranking_for(config).best(history) == history[-count:]
 
 
-@settings(max_examples=100, deadline=None)
 @given(lives)
 def test_without_a_number_all_stay(steps: list[tuple[Any, str]]) -> None:
     history = history_of(steps)
@@ -161,7 +158,6 @@ POLICIES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(lives, POLICIES)
 def test_what_a_policy_kept_it_keeps_again_when_the_rest_is_gone(steps: list[tuple[Any, str]], policy: Any) -> None:
     history = history_of(steps)
@@ -170,7 +166,6 @@ def test_what_a_policy_kept_it_keeps_again_when_the_rest_is_gone(steps: list[tup
     assert set(policy.keep([each for each in history if each.order in kept])) == kept
 
 
-@settings(max_examples=100, deadline=None)
 @given(lives, POLICIES, POLICIES)
 def test_a_union_keeps_what_either_keeps(steps: list[tuple[Any, str]], one: Any, other: Any) -> None:
     history = history_of(steps)
@@ -397,14 +392,12 @@ def model_front(history: Sequence[Kept]) -> set[Order]:
     return {one.order for one in history if not any(beats(other, one) for other in history if other is not one)}
 
 
-@settings(max_examples=300, deadline=None)
 @given(pairs)
 def test_the_front_is_what_its_definition_says(scores: list[tuple[Any, Any]]) -> None:
     history = two(*scores)
     assert set(Pareto(METRICS).keep(history)) == model_front(history)
 
 
-@settings(max_examples=200, deadline=None)
 @given(pairs)
 def test_the_front_on_disk_after_every_save_is_that_of_all_that_was_ever_saved(scores: list[tuple[Any, Any]]) -> None:
     history = two(*scores)
@@ -412,7 +405,6 @@ def test_the_front_on_disk_after_every_save_is_that_of_all_that_was_ever_saved(s
         assert disk == {*model_front(history[: index + 1]), history[index].order}
 
 
-@settings(max_examples=200, deadline=None)
 @given(pairs, st.integers(1, 4), st.randoms())
 def test_a_limit_takes_from_the_front_whatever_order_they_are_looked_at_in(
     scores: list[tuple[Any, Any]], limit: int, draw: Any

@@ -215,7 +215,7 @@ def test_read_only_files_can_be_lent_and_removed(tmp_path: Path, trial_dir: Path
     fs.rmtree(staged)
 
 
-@pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="no mkfs.xfs: no filesystem that can reflink")
+@pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="no mkfs.xfs: apt-get install xfsprogs")
 def test_lent_files_are_reflinks_where_the_filesystem_can(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can mount")

@@ -106,7 +106,6 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 KILLED = SCRIPTS / "killed_in_a_torch_save.py"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_d22_killed_anywhere_the_file_is_whole_and_the_next_save_removes_what_was_left(tmp_path: Path) -> None:
     path = tmp_path / "latest.pt"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler
 
@@ -21,7 +21,6 @@ from trainables.torch import (
 pytestmark = pytest.mark.torch
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(0, 3), max_size=40),
     epochs,
@@ -68,7 +67,6 @@ def test_d24_grouped_batches_survive_other_ranks_and_batch_sizes(
             assert sum(mine) - count < biggest
 
 
-@settings(max_examples=60, deadline=None)
 @given(lengths, ranks, epochs, st.integers(1, 5), st.booleans(), st.data())
 def test_one_group_gives_the_batches_of_torchs_sampler(
     length: int, size: int, epoch: int, batch_size: int, drop_last: bool, data: st.DataObject

@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 RUNS = ("whole", "stopped")
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 
 def environment() -> dict[str, str]:

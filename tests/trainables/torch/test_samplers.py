@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainables.torch.harness import epochs, lengths, ranks, torchs
@@ -22,7 +22,6 @@ from trainables.torch import (
 pytestmark = pytest.mark.torch
 
 
-@settings(max_examples=150, deadline=None)
 @given(lengths, ranks, epochs, st.booleans(), st.booleans(), st.integers(0, 3), st.data())
 def test_d24_every_epoch_is_torchs_own_from_any_interruption(
     length: int, size: int, epoch: int, shuffle: bool, drop_last: bool, seed: int, data: st.DataObject
@@ -48,7 +47,6 @@ def test_d24_every_epoch_is_torchs_own_from_any_interruption(
     assert resumed.progress == stop
 
 
-@settings(max_examples=150, deadline=None)
 @given(lengths, epochs, st.lists(st.tuples(ranks, st.integers(0, 12)), min_size=1, max_size=4), st.booleans(), ranks)
 def test_d24_a_position_survives_other_numbers_of_ranks(
     length: int, epoch: int, lives: list[tuple[int, int]], drop_last: bool, last: int

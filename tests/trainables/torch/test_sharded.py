@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -31,7 +31,6 @@ class Watched:
         return torch.full((2,), float(index)), index % 3
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 6), st.none() | st.floats(0.01, 1), st.booleans())
 def test_each_rank_loads_its_part_once_and_nothing_else(
     length: int, world_size: int, share: float | None, shuffle: bool
@@ -164,7 +163,6 @@ def test_a_sampler_goes_through_what_a_rank_holds() -> None:
     assert sorted(seen) == sorted(part.indices)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.integers(1, 30),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), max_size=3),

@@ -11,7 +11,7 @@ import pytest
 from tests.listings import SCRIPTS
 from trainables.torch import shutdown
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 SCRIPT = SCRIPTS / "ends_after_its_last_step.py"
 

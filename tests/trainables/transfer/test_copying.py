@@ -23,6 +23,8 @@ from trainables.transfer.command import CommandBackend, FunctionBackend
 @pytest.mark.parametrize("make", [lambda uri: CommandBackend(RSYNC, uri), lambda uri: FunctionBackend(merging, uri)])
 def test_both_ways_of_copying_give_the_same_tree(make: type[Backend], place: Path, tmp_path: Path) -> None:
     """One makes parents and the other does not, one would put the directory into the directory."""
+    if shutil.which("rsync") is None:
+        pytest.skip("rsync is not installed: apt-get install rsync")
     source = tmp_path / "source"
     (source / "d").mkdir(parents=True)
     (source / "d" / "large").write_bytes(b"x" * 1_000_000)

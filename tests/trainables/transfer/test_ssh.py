@@ -108,7 +108,10 @@ def test_no_time_is_ever_none_at_all(answers: list[list[str]]) -> None:
     made.disconnect()
 
 
-def test_one_connection_is_shared_and_gone_with_its_directory(answers: list[list[str]]) -> None:
+def test_one_connection_is_shared_and_gone_with_its_directory(
+    answers: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "_LONGEST_SOCKET", 1000)  # wherever temporary directories are
     made = Ssh(parse(URI), timeout_s=60)
 
     first, second = (options(made.command(5))["ControlPath"] for _ in range(2))
@@ -225,7 +228,7 @@ def test_one_that_did_not_end_in_time_did_not_answer() -> None:
     assert str(found) == f"{URI}: could not copy: it did not answer in time"
 
 
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed: apt-get install openssh-client")
 def test_what_is_real_is_what_is_tested() -> None:
     """ssh itself takes the options, and says what the words above are compared with."""
     made = Ssh(parse("nobody@127.0.0.1:/x"), port=1, timeout_s=8)

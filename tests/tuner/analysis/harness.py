@@ -16,7 +16,9 @@ from tuner.experiment.trial import Trial
 
 NASTY = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
-needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium could not be installed")
+needs_chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="chromium is not installed: apt-get install chromium"
+)
 
 
 def run_trials(lab: Any, *histories: list[Any], metric: str = "loss", ended: bool = True) -> list[Trial]:

@@ -148,7 +148,7 @@ def test_an_objective_without_a_mode_is_refused_and_a_study_without_one(lab: Any
         _ = lab.analysis(None, None).study
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from([1.0, 2.0, 3.0, math.nan, math.inf, None]), min_size=1, max_size=7),
     st.sampled_from(["min", "max"]),

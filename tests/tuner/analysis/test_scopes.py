@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -131,12 +130,10 @@ def test_the_best_of_10000_trials_reads_no_history(lab: Any, monkeypatch: pytest
         lab.state.apply(ev.TrialEnded(name, "TERMINATED", 0.0))
     monkeypatch.setattr(scopes, "read_history", lambda path: pytest.fail("a history was read"))
     analysis = lab.analysis()
-    started = time.monotonic()
     for scope in ("all", "last", "avg"):
         assert analysis.get_best_trial(scope=scope) is not None
 
     assert analysis.get_best_trial("never reported", "min", "all") is None
-    assert time.monotonic() - started < 10, "a hang, not a benchmark"
 
 
 NUMBERS = st.sampled_from([0.0, 1.0, 2.0, math.inf, math.nan])

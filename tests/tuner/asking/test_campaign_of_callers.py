@@ -94,7 +94,6 @@ def _strike_driver(storage: Path, hosts: Sequence[RayHost | None]) -> bool:
     return True
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_config_is_finished_once_from_its_newest_checkpoint(tmp_path: Path) -> None:
     blows = struck(tmp_path, trials=20, callers=3, seed=14, iterations=5, every_s=3.0, step_s=0.05, stops=True)

@@ -20,7 +20,7 @@ from tuner.asking.driver_address import owner_of
 from tuner.experiment.generations import read_records
 from tuner.experiment.paths import ExperimentPaths
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 AT = {"TUNE_SESSION_ADDRESS": "eth0"}
 
 

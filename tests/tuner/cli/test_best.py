@@ -96,7 +96,6 @@ def test_best_names_what_was_better_before_and_goes_by_any_scope(
     assert "'all', 'last', 'avg' and 'last-5-avg'" in refused(capsys, "best", path, "--scope", "first")
 
 
-@pytest.mark.slow
 def test_best_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(bucket, tmp_path / "results")
     shutil.rmtree(tmp_path / "results")

@@ -21,8 +21,6 @@ from tuner.experiment import events as ev
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.paths import ExperimentPaths
 
-pytestmark = pytest.mark.slow
-
 
 def test_names_with_odd_characters_stay_on_their_line(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     backend = open_backend(bucket)

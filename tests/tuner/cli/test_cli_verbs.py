@@ -25,7 +25,7 @@ def test_run_says_where_it_lies_and_what_was_best(config: Path, capsys: pytest.C
 
     assert f"experiment       {config.parent / 'results' / 'small'}" in said
     assert "best config" in said
-    checkpoint = said.split("best checkpoint")[1].split()[0]
+    checkpoint = said.split("best checkpoint")[1].splitlines()[0].strip()
     assert (Path(checkpoint) / ".manifest.json").exists()
 
 

@@ -67,7 +67,7 @@ def test_every_option_of_every_verb_is_in_every_script(capsys: pytest.CaptureFix
 
 def test_fish_completes(storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which("fish") is None:
-        pytest.skip("no fish on this machine")
+        pytest.skip("fish is not installed: apt-get install fish")
     script = tmp_path / "tuner.fish"
     script.write_text(answer(capsys, "completion", "fish"))
     asked = "; echo ==; ".join(f'complete -C "{line}"' for line in ("tuner expo", "tuner show dig", "tuner show --wa"))
@@ -78,7 +78,7 @@ def test_fish_completes(storage: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_zsh_takes_the_script(storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which("zsh") is None:
-        pytest.skip("no zsh on this machine")
+        pytest.skip("zsh is not installed: apt-get install zsh")
     script = tmp_path / "tuner.zsh"
     script.write_text(answer(capsys, "completion", "zsh"))
     told = in_shell(

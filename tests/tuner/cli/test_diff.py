@@ -107,7 +107,6 @@ def test_what_cannot_be_compared_is_said_with_status_two(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_sides_may_be_elsewhere(bucket: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "cp", experiment, f"{bucket}/copy")
     assert "are the same" in answer(capsys, "diff", f"{experiment}/0", f"{bucket}/copy/0")

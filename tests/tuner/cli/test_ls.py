@@ -43,7 +43,6 @@ def test_ls_lists_a_damaged_experiment_as_one(experiment: Path, capsys: pytest.C
 # --- ls, show, verify ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_ls_lists_a_place_elsewhere(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(place, tmp_path / "results")
     backend = open_backend(place)

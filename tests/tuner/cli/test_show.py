@@ -73,7 +73,6 @@ def test_show_says_that_a_torn_line_was_cut(experiment: Path, capsys: pytest.Cap
     assert f"tuner show: {segment.name}: a torn line at its end was cut" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_show_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(bucket, tmp_path / "results")
     shutil.rmtree(tmp_path / "results")
@@ -85,7 +84,6 @@ def test_show_of_a_place_elsewhere(bucket: str, tmp_path: Path, capsys: pytest.C
     assert facts["path"].startswith(f"{bucket}/mine/") and facts["config"] == {"i": 1}
 
 
-@pytest.mark.slow
 def test_show_tells_the_copies(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = ran(bucket, tmp_path / "results", keep_local=1)
 

@@ -17,7 +17,7 @@ from tuner.cli.submitting import Submission, before_end_s, driver_options
 from tuner.error import SettingError
 from tuner.executors.slurm.batch_options import BatchOptions
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 TRAIN = """
 import os, time

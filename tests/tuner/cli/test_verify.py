@@ -70,7 +70,6 @@ def damage(experiment: Path) -> str:
     return f"{segment.name} is damaged before its end: facts {len(lines) - 2} to {len(lines)} are lost (3)"
 
 
-@pytest.mark.slow
 def test_verify_hashes_everything_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran(bucket, tmp_path / "results")
     found = json.loads(answer(capsys, "verify", f"{bucket}/mine", "--json"))
@@ -90,7 +89,6 @@ def test_verify_hashes_everything_there(bucket: str, tmp_path: Path, capsys: pyt
     assert all(problem.startswith(f"{bucket}/mine/") or "mine/" in problem for problem in problems)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["place", "here"])
 def test_verify_looks_at_a_single_checkpoint(
     where: str, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -112,7 +110,6 @@ def test_verify_looks_at_a_single_checkpoint(
     )
 
 
-@pytest.mark.slow
 def test_verify_says_where_a_checkpoint_lies(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment = ran(bucket, tmp_path / "results", keep_local=1)
     found = json.loads(answer(capsys, "verify", experiment, "--json"))

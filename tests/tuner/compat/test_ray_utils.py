@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -36,7 +36,6 @@ NESTED = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), NESTED), st.dictionaries(st.sampled_from("abc"), NESTED))
 def test_an_update_is_deep_and_what_was_written_is_found(old: dict[str, Any], new: dict[str, Any]) -> None:
     kept = copy.deepcopy(new)

@@ -127,7 +127,6 @@ def group() -> Iterator[Path]:
     made.rmdir()
 
 
-@pytest.mark.slow
 def test_the_kernel_s_kill_for_want_of_memory_is_told(group: Path, tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, ROOT / "tests/scripts/takes_all_memory.py", tmp_path, group],

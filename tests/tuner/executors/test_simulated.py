@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,12 +115,10 @@ def test_run_once_jumps_ahead_by_the_timeout_and_never_hangs(simulate: Any) -> N
     driver.executor.run_once(driver.dispatch, None)
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_trials_fit_into_one_test(tmp_path: Path) -> None:
     executor = SimulatedExecutor(lambda config: ((1.0, {"loss": config["x"]}),), slots=100)
     executor.start(None, temporary=tmp_path)
     total, launched, exited, count = 100_000, 0, 0, 0
-    begun = time.perf_counter()
 
     def dispatch(events: Any) -> None:
         nonlocal exited, count
@@ -140,7 +137,6 @@ def test_a_hundred_thousand_trials_fit_into_one_test(tmp_path: Path) -> None:
         executor.run_once(dispatch, None)
     assert count == 4 * total
     assert executor.clock.monotonic() == 1000.0
-    assert count / (time.perf_counter() - begun) > 20_000
 
 
 def test_without_directories_nothing_lies_beside_the_journal_and_a_resume_goes_on(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -52,7 +52,6 @@ def test_a_driver_keeps_few_bytes_of_a_trial_that_has_ended(tmp_path: Path, monk
 
 
 @given(st.integers(0, 10_000), st.integers(5, 60))
-@settings(deadline=None, max_examples=200)
 def test_nothing_is_added_to_what_ended_trials_share(seed: int, length: int) -> None:
     state_of(Path("/results/e"), *life(random.Random(seed), length))
     assert not any(SHARED.values())

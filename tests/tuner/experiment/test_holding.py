@@ -28,11 +28,12 @@ def test_it_is_held_until_its_process_ends(tmp_path: Path) -> None:
 
 
 def test_who_comes_while_another_is_dying_holds_it_from_then_on(tmp_path: Path) -> None:
+    before = threading.enumerate()
     dying, quitter = hold(tmp_path), hold(tmp_path)
     mine = hold(tmp_path)
     os.close(quitter)  # gives up before it is its turn
     os.close(dying)
-    waiting = [each for each in threading.enumerate() if each.name == "hold-trial"]
+    waiting = [each for each in threading.enumerate() if each.name == "hold-trial" and each not in before]
     for each in waiting:
         each.join(60)
     assert not any(each.is_alive() for each in waiting) and is_held(tmp_path)

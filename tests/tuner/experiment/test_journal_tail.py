@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.store import fs
@@ -48,7 +48,6 @@ def wrote(journal: JournalWriter, count: int = 1) -> None:
     journal.flush()
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["write", "seal", "fold", "look", "continue"]), max_size=24))
 def test_each_fact_comes_once_and_in_order(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

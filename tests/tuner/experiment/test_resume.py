@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.experiment.facts import TRIAL, attempt, created, published, ref, result, saved, state_of
@@ -57,7 +57,6 @@ def test_words_of_their_own(word: Any, means: Resume) -> None:
     assert parse(word) == means
 
 
-@settings(max_examples=30)
 @given(
     st.text(max_size=30)
     | st.integers()

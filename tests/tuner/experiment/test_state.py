@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tuner.experiment.facts import TRIAL, attempt, created, life, published, raw, ref, result, saved, state_of
@@ -39,7 +39,6 @@ def seen(state: ExperimentState) -> dict[str, Any]:
 
 @LIVES
 @example(541, 32)  # a clone's only checkpoint is set aside as damaged: it needs the donor's again
-@settings(deadline=None, max_examples=300)
 def test_a_snapshot_of_any_prefix_goes_on_to_the_same_state(seed: int, length: int) -> None:
     facts = life(random.Random(seed), length)
     cut = random.Random(seed + 1).randrange(len(facts))
@@ -51,7 +50,6 @@ def test_a_snapshot_of_any_prefix_goes_on_to_the_same_state(seed: int, length: i
 
 
 @LIVES
-@settings(deadline=None, max_examples=300)
 def test_the_totals_are_those_of_the_trials(seed: int, length: int) -> None:
     state = state_of(ROOT, *life(random.Random(seed), length))
     statuses = [trial.status for trial in state.trials]
@@ -65,7 +63,6 @@ def test_the_totals_are_those_of_the_trials(seed: int, length: int) -> None:
 
 
 @LIVES
-@settings(deadline=None, max_examples=30)
 def test_facts_are_read_back_as_they_were_written(seed: int, length: int) -> None:
     facts = life(random.Random(seed), length)
     assert [ev.encode(ev.decode(ev.encode(fact))) for fact in facts] == [ev.encode(fact) for fact in facts]

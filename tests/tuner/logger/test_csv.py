@@ -198,7 +198,7 @@ RESULTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RESULTS, st.integers(0, 6))
 def test_whatever_is_reported_is_read_back_cell_by_cell(lab: Any, results: list[dict[str, Any]], back: int) -> None:
     run = lab(CSVLoggerCallback())

@@ -141,7 +141,6 @@ def _check_night(place: Path, count: int, seed: int, kills_at_most: int) -> dict
     return killed
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ten_experiments_while_everything_is_killed(tmp_path: Path) -> None:
     killed: Any = _check_night(tmp_path / "night", 10, seed=1, kills_at_most=14)

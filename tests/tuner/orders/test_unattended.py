@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -154,7 +156,9 @@ def test_a_killed_run_is_still_one(ended: Path) -> None:
     with pytest.raises(OrderError, match=r"the driver was killed\): start it \(its script with resume=\"AUTO\""):
         give(ended, {"order": "stop", "trial": "all"})
     (ended / "config.yaml").touch()
-    with pytest.raises(OrderError, match=rf"start it with `tuner resume {ended}`, or --if-dead wait"):
+    with pytest.raises(
+        OrderError, match=re.escape(f"start it with `tuner resume {shlex.quote(str(ended))}`, or --if-dead wait")
+    ):
         give(ended, {"order": "stop", "trial": "all"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -32,4 +33,4 @@ def test_it_is_said_once_where_a_user_would_wonder(
 
 def test_an_experiment_is_named_as_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_RESULT_DIR", str(tmp_path))
-    assert (named(tmp_path / "mine"), named(tmp_path / "a b" / "mine")) == ("mine", f"'{tmp_path}/a b/mine'")
+    assert (named(tmp_path / "mine"), named(tmp_path / "a b" / "mine")) == ("mine", shlex.quote(f"{tmp_path}/a b/mine"))

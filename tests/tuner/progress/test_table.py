@@ -98,7 +98,7 @@ def test_what_has_no_number_comes_last_whichever_way_is_best(lab: Any, mode: str
     assert found == [*order, "nan", "", "text"]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12), st.integers(0, 3))
 def test_rows_and_those_that_are_hidden_are_all_there_are(lab: Any, values: list[int], most: int, unseen: int) -> None:
     run = lab()

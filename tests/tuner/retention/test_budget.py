@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.config import Budget, CheckpointConfig
@@ -238,7 +238,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(steps, st.integers(1, 60), st.integers(0, 3))
 def test_a_plan_is_what_sorting_everything_would_give(
     life: list[tuple[str, str, Any, int]], limit: int, top_k: int

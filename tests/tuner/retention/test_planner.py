@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.config import CheckpointConfig, CheckpointStrategy
@@ -119,7 +119,6 @@ def test_nothing_saved_and_everything_kept_forget_nothing() -> None:
     assert TrialRetention(CheckpointConfig()).forget([save(1), save(2)], Ending.ENDED) == []
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.integers(-3, 3), st.just(float("nan"))), min_size=1, max_size=10),
     st.sampled_from(list(Ending)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -63,11 +64,13 @@ def count_calls(work: Callable[[], Any]) -> int:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
+    gc.disable()  # what it finalizes would be counted
     sys.setprofile(counted)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 

@@ -166,7 +166,6 @@ def test_an_unknown_type_is_named() -> None:
         asha(type="pausing")
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_trials_cost_the_same_at_the_end() -> None:
     worker = Worker(asha(max_t=27), trials=100_000)
     first = count_calls(lambda: worker.work(5_000))

@@ -7,7 +7,7 @@ import random
 
 import cloudpickle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.schedulers.bracket import Bracket
@@ -157,7 +157,6 @@ def story(seed: int, factor: float, size: int) -> list[tuple[str, int, float]]:
     return steps
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([1.5, 2, 3, 4]), st.integers(1, 9), st.integers(0, 60))
 def test_each_halving_keeps_the_best_share_and_a_state_goes_on_alike(
     seed: int, factor: float, size: int, cut: int

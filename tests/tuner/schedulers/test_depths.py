@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.schedulers.depths import Depths
@@ -8,7 +8,6 @@ from tuner.schedulers.depths import Depths
 SCORES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=12)
 
 
-@settings(max_examples=50)
 @given(SCORES, st.sets(st.integers(0, 11)))
 def test_ranks_are_those_of_a_stable_sort_and_who_waits_is_found_best_first(
     scores: list[float], left: set[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.schedulers.sharing import CONTINUE, Run
@@ -106,7 +106,6 @@ def test_the_best_ones_limit_passes_the_rest_on() -> None:
 STEPS = st.sampled_from([None, {"cpu": 1}, {"cpu": 2}, {"cpu": 3, "gpu": 1}])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.booleans(),
     st.sampled_from([DistributeResources, DistributeResourcesToTopJob]),

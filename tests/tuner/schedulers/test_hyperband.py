@@ -311,7 +311,6 @@ def test_a_number_out_of_its_range_is_named(kind: type[HyperBandScheduler], name
         kind(**{name: value})
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_trials_cost_the_same_at_the_end() -> None:
     scheduler = hyperband(max_t=9, reduction_factor=3)
     worker = Worker(scheduler, trials=100_000)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.dominance import Fronts, first_front
@@ -30,7 +30,6 @@ def net_by_definition(front: list[Point], begin: list[Point]) -> list[Point]:
     return order
 
 
-@settings(max_examples=200, deadline=None)
 @given(POINTS, st.randoms(use_true_random=False))
 def test_each_point_of_a_net_is_as_far_as_can_be_from_those_before_it(points: list[Point], draw: Any) -> None:
     front = first_front(points)
@@ -62,7 +61,6 @@ def test_infinities_lie_at_the_end_of_the_range_and_nothing_overflows() -> None:
     assert list(epsilon_net([(-inf, 1.0)])) == [(-inf, 1.0)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(POINTS)
 def test_places_follow_fronts_then_nets_and_equal_points_share_the_best(points: list[Point]) -> None:
     ranking = PlaceOrder()

@@ -45,7 +45,7 @@ quietly = pytest.mark.filterwarnings(
 @pytest.mark.parametrize(
     "name",
     # The bounds of a threshold have no mirror image.
-    [pytest.param(n, marks=[pytest.mark.slow] if n == "wilcoxon" else []) for n in PRUNERS if n != "threshold"],
+    [name for name in PRUNERS if name != "threshold"],
 )
 def test_it_meets_its_obligations(name: str) -> None:
     check_scheduler(lambda: OptunaPruner(PRUNERS[name]()))

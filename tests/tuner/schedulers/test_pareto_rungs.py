@@ -7,7 +7,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.schedulers.objectives import PlaceOrder, Point
@@ -49,7 +49,6 @@ def test_one_that_diverged_goes_on_only_where_nobody_is_sound() -> None:
     assert cut is not None and cut[1:] == (22, 24, None, None)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 30).map(float), min_size=1, max_size=40), st.sampled_from([2, 4, 8]))
 def test_with_objectives_that_agree_it_decides_as_a_single_one_but_for_the_interpolation(
     values: list[float], factor: float
@@ -65,7 +64,6 @@ def test_with_objectives_that_agree_it_decides_as_a_single_one_but_for_the_inter
             assert rank == math.ceil(1 + (number - 1) / factor)
 
 
-@settings(max_examples=100, deadline=None)
 @given(POINTS, FACTORS, st.integers(0, 30))
 def test_stopping_goes_on_from_its_state(points: list[Point], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[str]:
@@ -81,7 +79,6 @@ def test_stopping_goes_on_from_its_state(points: list[Point], factor: float, cut
     assert play(cut) == play(None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(POINTS, FACTORS)
 def test_as_many_as_the_share_have_gone_on_and_nobody_who_is_beaten_by_one_who_waits(
     points: list[Point], factor: float
@@ -120,7 +117,6 @@ def test_who_has_ended_is_not_promoted_and_the_best_of_too_few_goes_on_alone() -
     assert rung.promote_one() == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(POINTS, FACTORS, st.integers(0, 30))
 def test_promotion_goes_on_from_its_state(points: list[Point], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[Any]:

@@ -26,7 +26,6 @@ def pb2(**kwargs: Any) -> PB2:
     return PB2(**given | kwargs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("synch", [False, True])
 def test_it_meets_its_obligations(synch: bool) -> None:
     bounds = {"lr": [0.0, 2.0], "layers": [1, 4]}

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -366,7 +366,6 @@ class World:
         self.trials[name].config = exploit.config
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 6), together=st.booleans())
 def test_f26_t13_config_and_weights_are_of_one_trial_and_one_life(seed: int, size: int, together: bool) -> None:
     draw, world = random.Random(seed), World(size, synch=together, seed=seed)

@@ -7,7 +7,7 @@ import math
 import cloudpickle
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.schedulers.rungs import (
@@ -43,7 +43,6 @@ def test_rungs_lie_at_powers_of_the_factor_up_to_the_end(
     assert milestones(*arguments) == heights
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 20), FACTORS, st.integers(0, 6))
 def test_a_rung_at_the_very_end_is_not_lost_to_rounding(grace: int, factor: float, rungs: int) -> None:
     heights = milestones(grace, grace * factor**rungs, factor, 0)
@@ -51,7 +50,6 @@ def test_a_rung_at_the_very_end_is_not_lost_to_rounding(grace: int, factor: floa
     assert all(high / low == pytest.approx(factor) for low, high in zip(heights, heights[1:], strict=False))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=40).filter(
         lambda v: any(x == x for x in v)
@@ -112,7 +110,6 @@ def test_below_the_lowest_rung_nothing_is_decided() -> None:
     assert str(bracket) == "2: 0.1235"
 
 
-@settings(max_examples=80, deadline=None)
 @given(SCORES, FACTORS, st.integers(0, 30))
 def test_stopping_goes_on_from_its_state(scores: list[float], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[Cut | None]:
@@ -131,7 +128,6 @@ def test_stopping_goes_on_from_its_state(scores: list[float], factor: float, cut
 # --- rungs that promote
 
 
-@settings(max_examples=100, deadline=None)
 @given(SCORES, FACTORS)
 def test_exactly_the_best_share_has_ever_been_promoted(scores: list[float], factor: float) -> None:
     rung = PromotionRung(1)
@@ -184,7 +180,6 @@ def test_a_ladder_of_promotions() -> None:
     assert bracket.get_state()[1] == {"recorded": {"a": 1.0}, "promoted": ["a"], "ended": []}
 
 
-@settings(max_examples=80, deadline=None)
 @given(SCORES, FACTORS, st.integers(0, 30))
 def test_promotion_goes_on_from_its_state(scores: list[float], factor: float, cut: int) -> None:
     def play(at: int | None) -> list[list[str] | None]:

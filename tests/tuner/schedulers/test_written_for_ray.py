@@ -337,7 +337,6 @@ def life(scheduler: TrialScheduler, scores: Sequence[Sequence[float]]) -> list[s
 curves = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
 @given(curves)
 def test_one_that_hands_on_decides_as_the_built_in(scores: list[list[float]]) -> None:
     of_asha: dict[str, Any] = {"metric": "acc", "mode": "max", "max_t": 4, "reduction_factor": 2}

@@ -34,7 +34,6 @@ def test_every_suggestion_is_valid(space: dict[str, Any]) -> None:
         searcher.on_trial_complete(f"t{number}", {"loss": loss_of(config), "training_iteration": 1})
 
 
-@settings(max_examples=50, deadline=None)
 @given(spaces(branches=False))
 def test_a_point_in_the_cube_is_the_point(space: dict[str, Any]) -> None:
     whole = DimensionSpace(space, "it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -14,7 +14,6 @@ from tuner.error import SettingError
 from tuner.search.dimensions import DimensionSpace
 
 
-@settings(max_examples=60, deadline=None)
 @given(spaces(branches=False), st.integers(0, 99))
 def test_a_point_makes_the_config_that_it_was_made_of(space: dict[str, Any], key: int) -> None:
     whole = DimensionSpace(space, "it")
@@ -28,7 +27,6 @@ def test_a_point_makes_the_config_that_it_was_made_of(space: dict[str, Any], key
         assert each.low <= number <= each.high and (each.kind == "float") is (type(number) is float)
 
 
-@settings(max_examples=60, deadline=None)
 @given(spaces(branches=True), st.data())
 def test_every_number_within_the_bounds_is_a_valid_value(space: dict[str, Any], data: st.DataObject) -> None:
     whole = DimensionSpace(space, "it")

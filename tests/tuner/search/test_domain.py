@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -144,7 +144,6 @@ def custom_space() -> dict[str, Any]:
     return {"t": triangular, "s": Simplex(3), "e": Twice(), "c": Categorical(["a", "b"]).grid()}
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=8))
 def test_domains_and_samplers_of_users_draw_the_same_from_the_same_seed(key: str) -> None:
     space = Space(custom_space())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -46,7 +46,6 @@ def test_both_ends_come_and_nothing_beyond(domain: Domain, lowest: Any, highest:
     assert all(type(value) is type(lowest) for value in drawn)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(-50, 50),
     st.integers(1, 60),
@@ -148,7 +147,6 @@ MAKERS = st.one_of(
 UNITS = st.floats(0, 1, exclude_max=True)
 
 
-@settings(max_examples=100, deadline=None)
 @given(MAKERS, UNITS, UNITS)
 def test_a_larger_number_never_gives_a_smaller_value_and_all_are_valid(domain: Any, one: float, other: float) -> None:
     low, high = sorted((one, other))
@@ -157,7 +155,6 @@ def test_a_larger_number_never_gives_a_smaller_value_and_all_are_valid(domain: A
     assert domain.quantize(domain.at(one)) == domain.at(one)
 
 
-@settings(max_examples=80, deadline=None)
 @given(MAKERS, st.floats(-1e9, 1e9))
 def test_what_is_meant_by_a_number_is_a_value_and_means_itself(domain: Any, value: float) -> None:
     meant = domain.quantize(value)
@@ -165,13 +162,11 @@ def test_what_is_meant_by_a_number_is_a_value_and_means_itself(domain: Any, valu
     assert domain.quantize(meant) == meant
 
 
-@settings(max_examples=60, deadline=None)
 @given(MAKERS)
 def test_the_text_of_a_domain_makes_it_again(domain: Domain) -> None:
     assert eval(str(domain), vars(tune)) == domain
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.floats(-10, 10), st.floats(0.1, 10), st.floats(1e-6, 1 - 1e-6))
 def test_a_quantile_is_the_number_that_gives_the_value(mean: float, sd: float, u: float) -> None:
     domain = NormalFloat(mean, sd)
@@ -298,7 +293,6 @@ def test_a_value_as_text_is_the_same_in_every_process(value: Any, text: str) -> 
     assert " at 0x" not in describe(value)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False), UNITS)
 def test_bounds_however_far_apart_give_values_between_them(one: float, other: float, u: float) -> None:
     low, high = sorted((one, other))

@@ -7,7 +7,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -81,7 +81,6 @@ def test_wrappers_show_what_they_wrap() -> None:
     assert undoing.unwrapped.undone == 4  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.booleans(), st.lists(st.integers(0, 5), max_size=40))
 def test_never_more_are_unfinished_than_were_allowed_and_every_end_is_told_once(
     most: int, batch: bool, moves: list[int]

@@ -175,7 +175,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     from tests.servers import postgres
 
     if postgres.programs() is None:
-        pytest.skip("PostgreSQL is not installed")
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     import tempfile
     from pathlib import Path
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -88,7 +88,6 @@ def resolved(space: Any, key: str) -> tuple[Any, dict[str, Any]]:
     return compiled, compiled.resolve(HashDraw(key))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000))
 def test_a_config_as_parameters_makes_the_same_config_again(key: int) -> None:
     space, config = resolved(EXACT, str(key))
@@ -101,7 +100,6 @@ def test_a_config_as_parameters_makes_the_same_config_again(key: int) -> None:
     assert misfit(space.root, config) is None
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.floats(-20, 20), st.floats(0.1, 5), st.floats(-15, 15))
 def test_a_normal_value_is_searched_as_its_quantile(mean: float, sd: float, away: float) -> None:
     space = Space({"n": tune.randn(mean, sd)})

@@ -13,7 +13,7 @@ import pytest
 import tuner as tune
 from tests.failures.lifecycle_scripts import Script, Stage, iterations
 
-pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(400)]
 
 SCRIPT = """
 import json, os, sys, warnings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -198,7 +198,6 @@ SPACES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(SPACES, st.text(max_size=3), st.dictionaries(st.sampled_from("efg"), VALUES))
 def test_what_a_key_gets_depends_on_its_place_only(space: Any, key: str, more: Any) -> None:
     alone, beside = resolve(space, key), resolve({**more, **space}, key)
@@ -207,7 +206,6 @@ def test_what_a_key_gets_depends_on_its_place_only(space: Any, key: str, more: A
     assert list(alone) == list(space)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_every_combination_of_grids_comes_once(sizes: list[int]) -> None:
     space = {f"g{number}": tune.grid_search(list(range(size))) for number, size in enumerate(sizes)}

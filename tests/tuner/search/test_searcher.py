@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuner.search.searchers import Ladder
@@ -162,7 +162,6 @@ def without(value: Any, number: int) -> Any:
     return made
 
 
-@settings(max_examples=100, deadline=None)
 @given(TREES, st.data())
 def test_a_config_contains_what_it_was_made_of_and_nothing_else(suggestion: Any, data: st.DataObject) -> None:
     assert contains(suggestion, suggestion)

@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -156,7 +156,6 @@ CONFIGS = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(CONFIGS.filter(bool))
 def test_flat_names_lead_to_the_values(config: dict[str, Any]) -> None:
     made = flat(config)
@@ -169,7 +168,6 @@ def test_flat_names_lead_to_the_values(config: dict[str, Any]) -> None:
     assert nested(made) == config
 
 
-@settings(max_examples=30, deadline=None)
 @given(CONFIGS)
 def test_what_has_nothing_to_search_is_one_fixed_part(config: dict[str, Any]) -> None:
     node = compile_node(config)

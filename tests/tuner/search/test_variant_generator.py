@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -86,7 +86,6 @@ def test_a_tag_names_the_last_part_of_each_path() -> None:
 paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.integers() | st.dictionaries(st.sampled_from("abc"), st.integers())))
 def test_a_nested_dict_is_put_together_again_from_its_paths(nested: dict[str, Any]) -> None:
     made: dict[str, Any] = {}

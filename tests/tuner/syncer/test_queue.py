@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.net.backoff import LONGEST_PAUSE_S, pause_s
@@ -214,7 +214,6 @@ def test_a_step_costs_the_same_with_many_trials() -> None:
     assert len(looked) - before <= 2
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     keep=st.integers(1, 3),

@@ -16,9 +16,6 @@ from trainables.transfer import between
 from trainables.transfer.open import open_backend
 from tuner.cli import main
 
-pytestmark = pytest.mark.slow
-
-
 # --- cp ------------------------------------------------------------------------------------------------
 
 

@@ -138,7 +138,6 @@ def test_killed_before_any_step_it_is_whole_under_one_name_or_gone(now: bool, ma
     assert len({path and path.parent.name == REMOVED for path in seen}) == 2, "killed before and after the instant"
 
 
-@pytest.mark.slow
 def test_copies_stay_until_they_are_removed_themselves(
     bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

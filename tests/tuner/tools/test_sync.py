@@ -24,9 +24,6 @@ from tuner.experiment.lock import claim
 from tuner.experiment.paths import ExperimentPaths
 from tuner.tools import sync as sync_tool
 
-pytestmark = pytest.mark.slow
-
-
 # --- sync ----------------------------------------------------------------------------------------------
 
 

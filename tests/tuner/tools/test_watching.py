@@ -38,7 +38,6 @@ def test_a_driver_that_nobody_sees_is_silent_after_a_minute(tmp_path: Path) -> N
     assert source.look().silent_s == 0, "its heart beats"
 
 
-@pytest.mark.slow
 def test_a_replica_is_watched_by_what_is_new_in_it(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(ExperimentNotFoundError), source_at(f"{bucket}/mine") as source:
         source.look()

@@ -102,7 +102,6 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=50)
 @example(operations=["report", "report", "deliver", "down", "save", "deliver"], at_once=True, small=False)
 @example(operations=["report", "report", "deliver", "down", "save", "deliver"], at_once=False, small=False)
 @given(operations=OPERATIONS, at_once=st.booleans(), small=st.booleans())

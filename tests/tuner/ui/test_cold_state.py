@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables import tagged
@@ -64,7 +64,6 @@ def may_come(fact: ev.AnyFact, state: ExperimentState, known: set[str]) -> bool:
     return not (trial.is_finished() and isinstance(fact, OF_RUNNING))
 
 
-@settings(max_examples=60)
 @given(st.lists(FACTS, max_size=60), st.integers(0, 60), st.data())
 def test_it_is_the_state(facts: list[ev.AnyFact], folded_at: int, data: st.DataObject) -> None:
     plain = ExperimentState(ROOT)

@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.wire import Finished, SavePublished
@@ -112,7 +112,6 @@ class Ends:
 
 
 @given(st.lists(st.integers(0, 400_000), max_size=8))
-@settings(deadline=None, max_examples=30)
 def test_what_is_sent_arrives_whole_and_in_order_however_much_it_is(sizes: list[int]) -> None:
     ends = Ends()
     sent = [bytes([number % 251]) * size for number, size in enumerate(sizes)]

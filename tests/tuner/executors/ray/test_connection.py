@@ -52,7 +52,6 @@ def test_keys_of_rays_plugins_are_theirs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_an_option_that_ray_does_not_take_is_not_said_to_be_a_missing_cluster(cluster: Cluster) -> None:
     script = (

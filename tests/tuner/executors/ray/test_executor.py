@@ -25,7 +25,6 @@ def found(output: str) -> dict[str, Any]:
 
 
 @pytest.mark.root
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_trials_run_on_every_node_and_their_checkpoints_and_output_come_to_the_driver(cluster: Cluster) -> None:
     driver, other = cluster.hosts

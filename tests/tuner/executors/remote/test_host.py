@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.timeout(400)]
 
 _REPOSITORY = Path(__file__).resolve().parents[4]
 _SCRIPT = _REPOSITORY / "tests" / "scripts" / "host_with_an_agent.py"

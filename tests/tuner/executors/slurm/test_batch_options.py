@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.error import SettingError
@@ -94,7 +94,6 @@ def test_a_config_names_options_that_there_are() -> None:
         from_mapping({"partion": "p"})
 
 
-@settings(max_examples=50)
 @given(
     partition=ANY, time=ANY, mem=ANY, account=ANY, gpus_per_node=ANY, cpus_per_task=ANY,
     sbatch=st.dictionaries(st.one_of(st.text(max_size=8), st.just("qos"), st.just("nodes")), ANY, max_size=3),

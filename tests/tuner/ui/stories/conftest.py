@@ -58,7 +58,7 @@ def serving(*places: Path | str, home: Path, more: tuple[str, ...] = ()) -> Iter
 def browser() -> Iterator[Any]:
     """For one file of stories: while Playwright is there, every test of its thread is told that an event loop runs."""
     if BROWSER is None:
-        pytest.skip("chromium could not be installed")
+        pytest.skip("chromium is not installed: apt-get install chromium")
     if not STATIC.is_dir():
         pytest.skip("the page is not there: make web")
     from playwright.sync_api import sync_playwright
