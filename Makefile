@@ -35,7 +35,7 @@ SEED ?= $(shell date +%s)
 # Run the tests with these markers.
 define PYTEST
 @$(COMPILED)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --junitxml=$(JUNIT) -m "$(1)" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=30 --junitxml="$(JUNIT)" -m "$(1)" $(ARGS)
 endef
 
 # $(call missing,WHAT,EFFECT): print what could not be installed and what follows from that. With CI=true it is an error.
@@ -148,7 +148,7 @@ test: $(STAMP)
 # Property tests run in both: with the same examples there, with others in each run here.
 test-wide: $(STAMP) $(SYSTEM)
 	$(call WEB,tests of tuner ui are skipped)
-	$(call PYTEST,wide or (in_process and hypothesis)) --hypothesis-profile random --hypothesis-seed $(SEED)
+	$(call PYTEST,wide or (in_process and hypothesis)) --hypothesis-profile random --hypothesis-seed $(or $(SEED),0)
 
 test-peers: $(PEERS_STAMP)
 	$(PEERS)/bin/python -m pytest -m peers tests/tuner/search tests/tuner/tracking tests/trainables/tracking $(ARGS)

@@ -17,8 +17,11 @@ Temporary files are in a directory of this run, in /dev/shm where that has 4 GB 
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -93,7 +96,7 @@ class Problem:
 
     @property
     def headline(self) -> str:
-        return f"{'FLAKY' if self.flaky else 'FAILED'} {self.name} - {self.message}"[:240]
+        return f"{'FLAKY' if self.flaky else 'FAILED'} {self.name} - {self.message[:160]}"
 
 
 class TimeLimitError(Exception):
@@ -167,7 +170,7 @@ class Runner:
         deadline = self._deadline
         self._deadline = self._last_begin = min(deadline, time.monotonic() + SECOND_RUN_S)
         with suppress(TimeLimitError):
-            self.run(Step("second run", target, 0), JUNIT=str(results), ARGS=f"-n 0 @{ids}")
+            self.run(Step("second run", target, 0), JUNIT=str(results), ARGS=f"-n 0 {shlex.quote(f'@{ids}')}")
         self._deadline = deadline
         passed = passed_tests(results)
         for problem in failed:
@@ -232,7 +235,9 @@ def test_results(file: Path) -> tuple[list[Problem], dict[str, list[str]], int]:
         for each in case.iter("skipped"):
             if each.get("type") != "pytest.xfail":
                 skipped.setdefault(" ".join((each.get("message") or "").split()), []).append(test_id(case))
-    return failed, skipped, len(cases)
+    # Of a test that fails at its end too, the first failure.
+    first = {problem.name: problem for problem in reversed(failed)}
+    return list(first.values())[::-1], skipped, len(cases)
 
 
 def passed_tests(file: Path) -> set[str]:
@@ -243,8 +248,12 @@ def passed_tests(file: Path) -> set[str]:
 
 def test_id(case: ElementTree.Element) -> str:
     """Return the id as pytest takes it. A module that cannot be imported has its dotted name."""
-    module = case.get("classname")
-    return f"{module.replace('.', '/')}.py::{case.get('name')}" if module else str(case.get("name"))
+    names = (case.get("classname") or "").split(".")
+    for end in range(len(names), 0, -1):
+        file = f"{'/'.join(names[:end])}.py"
+        if (ROOT / file).exists():
+            return "::".join([file, *names[end:], str(case.get("name"))])
+    return str(case.get("name"))
 
 
 def summary(
@@ -273,9 +282,15 @@ def summary(
 
 
 def main() -> int:
-    directory = Path(os.environ.get("CI_LOG_DIR") or "/tmp/tuner-ci", commit())
-    directory.mkdir(parents=True, exist_ok=True)
-    runner = Runner(directory, float(os.environ.get("CI_LIMIT_MINUTES") or 80) * 60)
+    given = os.environ.get("CI_LIMIT_MINUTES") or "80"
+    try:
+        limit_s = float(given) * 60
+    except ValueError:
+        sys.exit(f"CI_LIMIT_MINUTES={given!r} is not accepted; it is a number of minutes")
+    for name in ("ARGS", "MAKEFLAGS", "MFLAGS"):  # of a make around this one: they would leave out steps and tests
+        os.environ.pop(name, None)
+    directory = own_directory(Path(os.environ.get("CI_LOG_DIR") or "/tmp/tuner-ci").resolve(), commit())
+    runner = Runner(directory, limit_s)
     # A shell starts its background commands with SIGINT and SIGQUIT ignored. A signal that has a handler here has its
     # default action in the steps, so that tests of Ctrl-C do not depend on how this was started.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
@@ -304,6 +319,7 @@ def main() -> int:
                 for reason, names in skips.items():
                     skipped.setdefault(reason, []).extend(names)
                 began += count - len(skips.get(NOT_RUN, ()))
+                step.failed = step.failed or not runner.results(step.target).exists()
             if step.target == "test-wide" and step.complete and 0 < len(failed) <= SECOND_RUN_TESTS:
                 runner.run_again(step.target, failed)
                 step.failed = not all(problem.flaky for problem in failed)
@@ -323,13 +339,34 @@ def main() -> int:
 def temporary_files() -> Iterator[str]:
     """A directory for temporary files of all users, as /tmp is one, removed at the end."""
     memory = Path("/dev/shm")
-    in_memory = memory.is_dir() and shutil.disk_usage(memory).free >= MEMORY_BYTES
-    directory = tempfile.mkdtemp(prefix="ci-", dir=memory if in_memory else None)
+    directory = tempfile.mkdtemp(prefix="ci-", dir=memory if holds_temporary_files(memory) else None)
     os.chmod(directory, 0o1777)
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def holds_temporary_files(place: Path) -> bool:
+    """Return whether a directory has room, and programs can be written there and run."""
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        return False
+    return shutil.disk_usage(place).free >= MEMORY_BYTES and not os.statvfs(place).f_flag & os.ST_NOEXEC
+
+
+def own_directory(parent: Path, name: str) -> Path:
+    """Return a directory that no other run writes to: of the commit's name, or with a number if it is in use."""
+    for number in itertools.count(1):
+        directory = parent / (name if number == 1 else f"{name}-{number}")
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends; its steps do not inherit it
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return directory
+    raise AssertionError
 
 
 def commit() -> str:

@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests.servers.cluster import Cluster, ray_cluster
+from trainables import warned
 
 pytest_plugins = ("tests.running_tests", "tests.tiers")
 
@@ -27,6 +28,12 @@ def pytest_runtest_makereport(item: Any, call: Any) -> Any:
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(autouse=True)
+def own_warnings() -> None:
+    """What other tests warned of, outside of a run, is in no log of this test's."""
+    warned.take()
 
 
 class KeptCluster:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import pytest
 from tests import running_tests
 
 CI = Path(__file__).parents[1] / ".ci"
-PASSES = dict.fromkeys(("setup", "lint", "test", "docs", "test-wide"), "@echo passes")
-PYTEST = f"@{sys.executable} -m pytest -p no:cacheprovider --junitxml=$(JUNIT) $(or $(ARGS),tests/test_it.py)"
+NO_TESTS = 'echo "<testsuite/>" > "$(JUNIT)"'
+PASSES = dict.fromkeys(("setup", "lint", "docs"), "@echo passes") | dict.fromkeys(("test", "test-wide"), f"@{NO_TESTS}")
+PYTEST = f'@{sys.executable} -m pytest -p no:cacheprovider --junitxml="$(JUNIT)" $(or $(ARGS),tests/test_it.py)'
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def environment(project: Path, recipes: dict[str, str], **variables: str) -> dic
     (project / "Makefile").write_text(makefile)
     names = ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
-    return {**kept, "CI_LOG_DIR": str(project.parent / "logs"), **variables}
+    return {**kept, "CI_LOG_DIR": str(project.parent / "lo gs"), **variables}
 
 
 def ci(project: Path, recipes: dict[str, str], *shell: str, **variables: str) -> tuple[int, list[str]]:
@@ -47,7 +49,7 @@ def ci(project: Path, recipes: dict[str, str], *shell: str, **variables: str) ->
         text=True,
         timeout=100,
     )
-    (log,) = (project.parent / "logs").glob("*/log.txt")
+    (log,) = (project.parent / "lo gs").glob("*/log.txt")
     assert log.read_text() == done.stdout
     return done.returncode, done.stdout.splitlines()[-100:]
 
@@ -133,12 +135,27 @@ def test_noise(name):
 """
 
 
+IN_A_CLASS = """
+class TestIt:
+    @pytest.fixture
+    def ended(self):
+        yield
+        assert self.ran, "and it failed at its end too"
+    def test_noise(self, ended):
+        file = FILE.with_name("ran in a class")
+        self.ran = file.exists()
+        file.touch()
+        assert self.ran, "the machine was busy"
+"""
+
+
 def test_a_wide_test_that_passes_alone_is_flaky_and_no_failure(project: Path) -> None:
-    (project / "tests" / "test_it.py").write_text(FLAKY)
+    (project / "tests" / "test_it.py").write_text(FLAKY + IN_A_CLASS)
     status, lines = ci(project, {"test-wide": PYTEST})
     text = "\n".join(lines)
     assert status == 0 and "FLAKY tests/test_it.py::test_noise[a b/$(exit 1)::'c'] - " in text
-    assert "the machine was busy" in text[text.index(" summary ===") :] and "flaky: 1;" in text
+    assert "FLAKY tests/test_it.py::TestIt::test_noise - " in text
+    assert "the machine was busy" in text[text.index(" summary ===") :] and "flaky: 2;" in text
 
 
 def test_a_second_failure_fails_the_run(project: Path) -> None:
@@ -179,7 +196,7 @@ def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) 
         "import os, pathlib, time\n"
         f"def test_endless():\n    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n    time.sleep(1000)\n"
     )
-    status, lines = ci(project, {"test": PYTEST}, CI_LIMIT_MINUTES="0.05")
+    status, lines = ci(project, {"test": PYTEST}, CI_LIMIT_MINUTES="0.15")
     assert status == 14 and "RUNNING at the time limit: tests/test_it.py::test_endless" in lines
     assert "documentation not run" in "\n".join(lines)
     with pytest.raises(ProcessLookupError):
@@ -188,24 +205,23 @@ def test_at_the_time_limit_the_running_tests_are_named_and_ended(project: Path) 
 
 def test_late_tests_are_not_begun_and_that_is_no_failure(project: Path) -> None:
     (project / "tests" / "test_it.py").write_text(
-        "import time\ndef test_long(): time.sleep(6.5)\ndef test_late(): assert 0\ndef test_later(): assert 0\n"
+        "import time\ndef test_long(): time.sleep(14)\ndef test_late(): assert 0\ndef test_later(): assert 0\n"
     )
-    status, lines = ci(project, {"test-wide": PYTEST}, CI_LIMIT_MINUTES="0.15")
+    status, lines = ci(project, {"test-wide": PYTEST}, CI_LIMIT_MINUTES="0.3")
     assert status == 0 and lines[-1] == "exit status 0; 1 tests began, 2 did not"
     assert "SKIPPED [2] NOT RUN: time: tests/test_it.py::test_late" in lines
 
 
 def test_temporary_files_are_gone_at_the_end_and_every_user_can_have_some(project: Path) -> None:
-    recipe = "@cd $$TMPDIR && touch left && pwd && stat -c %a ."
+    recipe = f"@{NO_TESTS}; cd $$TMPDIR && touch left && pwd && stat -c %a ."
     status, lines = ci(project, {"test": recipe})
     place = next(line for line in lines if "/ci-" in line)
     assert status == 0 and lines[lines.index(place) + 1] == "1777" and not Path(place).exists()
 
 
 def test_ctrl_c_reaches_tests_that_a_shell_runs_in_its_background(project: Path) -> None:
-    recipe = (
-        f'@{sys.executable} -c "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"'
-    )
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    recipe = f'@{NO_TESTS}; {sys.executable} -c "{code}"'
     script = f"{project}/.ci/run & wait $!"
     done = subprocess.run(
         ["sh", "-c", script], env=environment(project, {"test": recipe}), capture_output=True, text=True, timeout=100
@@ -221,3 +237,33 @@ def test_a_signal_ends_the_step_too(project: Path) -> None:
         running.send_signal(signal.SIGTERM)
         assert running.stdout.read() == ""  # the last process that could write to it has ended
     assert running.returncode == 128 + signal.SIGTERM
+
+
+def test_what_a_make_around_it_wants_leaves_no_test_out(project: Path) -> None:
+    (project / "tests" / "test_it.py").write_text("def test_it(): pass\n")
+    status, lines = ci(project, {"test": PYTEST}, MAKEFLAGS="n", ARGS="--collect-only")
+    assert status == 0 and lines[-1] == "exit status 0; 1 tests began, 0 did not"
+
+
+def test_tests_without_results_are_no_success(project: Path) -> None:
+    assert ci(project, {"test-wide": "@true"})[0] == 13
+
+
+def test_a_limit_that_is_no_number_is_named(project: Path) -> None:
+    done = subprocess.run(
+        [project / ".ci" / "run"], env=environment(project, {}, CI_LIMIT_MINUTES="x"), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr == "CI_LIMIT_MINUTES='x' is not accepted; it is a number of minutes\n"
+
+
+def test_two_runs_of_a_commit_keep_their_logs_apart(project: Path) -> None:
+    go = project / "go"
+    recipe = f"@while [ ! -e {go} ]; do sleep 0.05; done; echo one of two"
+    variables = environment(project, {"lint": recipe})
+    with subprocess.Popen([project / ".ci" / "run"], env=variables, stdout=subprocess.DEVNULL) as first:
+        with subprocess.Popen([project / ".ci" / "run"], env=variables, stdout=subprocess.DEVNULL) as second:
+            while len(logs := list((project.parent / "lo gs").glob("*/log.txt"))) < 2:
+                time.sleep(0.01)
+            go.touch()
+    assert first.returncode == second.returncode == 0
+    assert all(log.read_text().count("one of two") == 1 for log in logs)

@@ -10,8 +10,11 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.tiers import KINDS, REAL, names_of, tier
+import pytest
+
+from tests.tiers import KINDS, REAL, names_of, slow_ones_first, tier
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +32,7 @@ def functions(file: Path) -> set[str]:
 def is_there(line: str) -> bool:
     file, _, function = line.partition("[")[0].partition("::")
     path = ROOT / file
-    return path.exists() and (not function or function in functions(path))
+    return path.exists() and path.is_dir() == line.endswith("/") and (not function or function in functions(path))
 
 
 def test_what_is_listed_is_there() -> None:
@@ -44,6 +47,25 @@ def test_a_test_is_of_one_tier() -> None:
     assert tier("tests/test_tiers.py::test_a_test_is_of_one_tier") == "in_process"
     assert tier("tests/test_ci.py::test_any[a::b]") == "kind"
     assert tier("tests/campaign/test_campaign.py::test_any") == "wide"
+
+
+class Item:
+    """A test of a module, with a time limit."""
+
+    def __init__(self, module: str, limit_s: float) -> None:
+        self.path, self.mark = Path(module), pytest.mark.timeout(limit_s).mark
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [self.mark]
+
+
+def test_each_worker_begins_with_slow_modules() -> None:
+    items: list[Any] = [Item(f"m{number // 4}", 400 if number in (30, 50, 51, 70) else 60) for number in range(100)]
+    ordered = slow_ones_first(items, 3)
+    assert sorted(map(id, ordered)) == sorted(map(id, items))
+    begins = [[item.path.name for item in ordered[start : start + 4]] for start in (0, 33, 66)]
+    assert begins == [["m7"] * 4, ["m12"] * 4, ["m17"] * 4]
+    assert slow_ones_first(items[:3], 3) == items[:3]
 
 
 def test_offenders_are_few_and_each_says_what_is_known() -> None:

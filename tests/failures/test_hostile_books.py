@@ -156,11 +156,11 @@ def commands(place: Path, target: Path) -> list[list[str]]:
         ["show", here, "0"],
         ["show", here, "1", "--why", "--json"],
         ["verify", here],
-        ["verify", f"file://{there}"],
+        ["verify", Path(there).as_uri()],
         ["retention", here, "--policy", "latest:1"],
         ["cp", here, str(target / "copied")],
         ["sync", here, "--to", f"{target}/to/e"],
-        ["sync", str(target / "fetched"), "--from", f"file://{there}"],
+        ["sync", str(target / "fetched"), "--from", Path(there).as_uri()],
     ]
 
 

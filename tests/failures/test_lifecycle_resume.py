@@ -586,7 +586,7 @@ def test_can_restore_says_whether_there_is_an_experiment(tmp_path):
     assert not tune.Tuner.can_restore(tmp_path) and not tune.Tuner.can_restore(tmp_path / "e")
     run(train, tmp_path)
     (tmp_path / "file").touch()
-    for path in (tmp_path / "e", str(tmp_path / "e"), f"file://{tmp_path}/e", os.path.relpath(tmp_path / "e")):
+    for path in (tmp_path / "e", str(tmp_path / "e"), f"{tmp_path.as_uri()}/e", os.path.relpath(tmp_path / "e")):
         assert tune.Tuner.can_restore(path)
     assert not tune.Tuner.can_restore(tmp_path / "file") and not tune.Tuner.can_restore(tmp_path)
 
@@ -714,7 +714,7 @@ def test_restore_starts_a_class_trainable_from_a_checkpoint(tmp_path, form):
         "path": Path(checkpoint.path),
         "str": checkpoint.path,
         "checkpoint": checkpoint,
-        "uri": f"file://{checkpoint.path}",
+        "uri": Path(checkpoint.path).as_uri(),
     }[form]
     analysis = run(Steps, tmp_path, restore=given, stop={"training_iteration": 5})
     (trial,) = analysis.trials

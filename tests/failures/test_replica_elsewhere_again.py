@@ -73,7 +73,7 @@ def test_r5_a_replica_without_its_description_is_left_alone(tmp_path: Path) -> N
 
 def test_r4_a_restored_experiment_goes_on_from_its_own_replica_on_another_machine(tmp_path: Path) -> None:
     run(tmp_path / "a", tmp_path / "first", num_samples=1)
-    restored = {"name": "n", "restore": f"file://{tmp_path}/first/e", "num_samples": 3}
+    restored = {"name": "n", "restore": f"{tmp_path.as_uri()}/first/e", "num_samples": 3}
     first = run(tmp_path / "b", tmp_path / "second", **restored)
     shutil.rmtree(tmp_path / "b")
 
@@ -217,7 +217,7 @@ def test_r10_a_restore_that_was_killed_while_it_copied_goes_on(
     assert fs.exists(tmp_path / "place" / "e" / "experiment.json")
     shutil.rmtree(tmp_path / "place" / "e")
     assert main(["verify", analysis.experiment_path]) == 0 and main(["verify", f"{tmp_path}/place/n"]) == 0
-    whole_without_the_old_one(analysis, f"file://{tmp_path}/place/n", 4)
+    whole_without_the_old_one(analysis, f"{tmp_path.as_uri()}/place/n", 4)
 
 
 def test_r4_a_checkpoint_that_is_damaged_in_the_old_replica_is_named_and_nothing_else_is_lost(
@@ -264,7 +264,7 @@ def test_overwrite_is_refused_with_an_experiment_to_restore(tmp_path: Path, else
     """One of the two would be lost, and which is not said."""
     run(tmp_path / "a", tmp_path / "place")
     before = sorted(tmp_path.rglob("*"))
-    restore = f"file://{tmp_path}/place/e" if elsewhere else tmp_path / "a" / "e"
+    restore = f"{tmp_path.as_uri()}/place/e" if elsewhere else tmp_path / "a" / "e"
 
     with pytest.raises(SettingError, match=r"overwrite=True .* restore="):
         run(tmp_path / "a", None, name=name, restore=restore, resume=False, overwrite=True)
@@ -289,7 +289,7 @@ def test_a_restore_that_is_refused_leaves_nothing_under_the_new_name(
     tmp_path: Path, elsewhere: bool, refused: str
 ) -> None:
     run(tmp_path / "a", tmp_path / "place", config={"x": tune.uniform(0, 1)})
-    restore = f"file://{tmp_path}/place/e" if elsewhere else tmp_path / "a" / "e"
+    restore = f"{tmp_path.as_uri()}/place/e" if elsewhere else tmp_path / "a" / "e"
     before = sorted(tmp_path.rglob("*"))
     space = {"x": tune.uniform(0, 1)}
     wrong: dict[str, dict[str, Any]] = {

@@ -172,7 +172,7 @@ def test_r5_a_replica_that_cannot_be_continued_raises_and_is_not_touched(tmp_pat
 @pytest.mark.parametrize("kind", ["file", "bucket"])
 def test_f13_e_an_experiment_is_continued_from_a_uri_under_a_new_root(tmp_path, there, store, kind):
     place = store if kind == "bucket" else there
-    uri = store.uri if kind == "bucket" else f"file://{tmp_path}/there"
+    uri = store.uri if kind == "bucket" else f"{tmp_path.as_uri()}/there"
     settings = {"config": {"n": 6}, "keep_checkpoints_num": 2, "sync_config": tune.SyncConfig(upload_dir=uri)}
     old = tmp_path / "the-old-root"
     killed_at(3, count_up, path=old, executor="inline", **settings)

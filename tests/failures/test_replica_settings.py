@@ -158,10 +158,11 @@ def test_keep_local_is_refused_where_nobody_looks_at_what_arrived(tmp_path):
     assert not (tmp_path / "e").exists()
 
 
-@pytest.mark.parametrize("form", ["{0}", "{0}/", "file://{0}"])
+@pytest.mark.parametrize("form", ["{path}", "{path}/", "{uri}"])
 def test_an_upload_dir_that_is_the_storage_path_is_refused(tmp_path, form):
+    place = form.format(path=tmp_path, uri=tmp_path.as_uri())
     with pytest.raises(SettingError, match="where the experiment itself lies"):
-        run(count, tmp_path, config={"n": 2}, sync_config=tune.SyncConfig(form.format(tmp_path)))
+        run(count, tmp_path, config={"n": 2}, sync_config=tune.SyncConfig(place))
 
     assert not (tmp_path / "e").exists()
 

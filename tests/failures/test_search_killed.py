@@ -121,7 +121,7 @@ def by_run(trial: Any) -> dict[str, Any]:
 
 
 def labelled() -> dict[str, Any]:
-    hp = pytest.importorskip("hyperopt", reason="hyperopt is not installed").hp
+    hp = pytest.importorskip("hyperopt", reason="hyperopt is not installed: pip install hyperopt").hp
     return {"x": hp.uniform("how far", 0, 5), "n": hp.choice("n", [0, 3])}
 
 
@@ -195,7 +195,7 @@ class Limit(tune.Callback):
 
 def searched(path: Path, how: str) -> Any:
     if how in ("hyperopt", "bayesopt"):
-        pytest.importorskip({"bayesopt": "bayes_opt"}.get(how, how), reason=f"{how} is not installed")
+        pytest.importorskip({"bayesopt": "bayes_opt"}.get(how, how), reason=f"{how} is not installed: make test-peers")
     samples, space, make = SEARCHED[how]
     return tune.run(
         told, config=space, storage_path=path, name="e", num_samples=samples, search_alg=make(), metric="loss",

@@ -12,17 +12,10 @@ import pytest
 from lifecycle_scripts import Stage, contents
 
 import tuner as tune
-from trainables import warned as warned_before
 from tuner.cli import main
 from tuner.error import ResumeError
 from tuner.experiment.driver_log import Warned, read
 from tuner.experiment.paths import ExperimentPaths
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_said() -> None:
-    """What other tests of this process warned of, outside of a run, is in no log of these."""
-    warned_before.take()
 
 
 def fails_once(config: dict[str, Any]) -> None:

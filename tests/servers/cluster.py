@@ -353,7 +353,7 @@ def ray_cluster(
         env: more for the environment of all that runs on the hosts.
     """
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("ray is not installed")
+        pytest.skip("ray is not installed: pip install ray")
     with network(directory) as made:
         (directory / "shared").mkdir()
         cluster = Cluster(directory, made, size, ssh, dict(env or {}))

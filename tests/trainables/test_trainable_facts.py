@@ -48,7 +48,7 @@ def test_a_save_is_a_path_and_a_result() -> None:
     assert isinstance(saved, str) and saved.metrics == result and result["config"] == {"lr": 1}
     assert saved.checkpoint == Checkpoint(str(saved))
     assert pickle.loads(pickle.dumps(saved)).metrics == result
-    for given in (saved, saved.checkpoint, str(saved), Path(saved), f"file://{saved}", f"{saved}/deep/state"):
+    for given in (saved, saved.checkpoint, str(saved), Path(saved), Path(saved).as_uri(), f"{saved}/deep/state"):
         other = Stepping()
         other.restore(given)
         assert (other.train()["x"], other.iteration, other._timesteps_total) == (2, 2, 20), given

@@ -96,7 +96,7 @@ def test_files_that_were_never_reported_become_a_checkpoint_there_and_stay_as_th
     os.utime(source / "d" / "a", (1e9, 1e9))
     (tmp_path / "place").mkdir()
 
-    uri = between.push_to(source, f"file://{tmp_path}/place/runs/it/")
+    uri = between.push_to(source, f"{tmp_path.as_uri()}/place/runs/it/")
 
     assert uri.endswith("/place/runs/it")
     content = verify.check(tmp_path / "place" / "runs" / "it")
@@ -110,7 +110,7 @@ def test_a_published_one_keeps_its_manifest(tmp_path: Path, save: Save) -> None:
     saved = save(7)
     (tmp_path / "place").mkdir()
 
-    between.push_to(saved.path, f"file://{tmp_path}/place/copy")
+    between.push_to(saved.path, f"{tmp_path.as_uri()}/place/copy")
 
     assert manifest.read(tmp_path / "place" / "copy").digest == saved.digest
 

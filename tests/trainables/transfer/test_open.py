@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import cloudpickle
 import pytest
@@ -38,7 +39,7 @@ def test_a_place_is_known_by_its_form(place: str, kind: str, uri: str) -> None:
 
 def test_a_file_address_is_decoded_and_a_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for place in (f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b", "~/a b"):
+    for place in (f"{tmp_path.as_uri()}/a%20b", f"file://localhost{quote(str(tmp_path))}/a%20b", "~/a b"):
         backend = open_backend(place)
         backend.put("key", place.encode())
         assert (tmp_path / "a b" / "key").read_bytes() == place.encode()

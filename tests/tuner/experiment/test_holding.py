@@ -28,17 +28,24 @@ def test_it_is_held_until_its_process_ends(tmp_path: Path) -> None:
 
 
 def test_who_comes_while_another_is_dying_holds_it_from_then_on(tmp_path: Path) -> None:
-    before = threading.enumerate()
-    dying, quitter = hold(tmp_path), hold(tmp_path)
-    mine = hold(tmp_path)
+    dying = hold(tmp_path)
+    quitter, waits_first = held_later(tmp_path)
+    mine, waits = held_later(tmp_path)
     os.close(quitter)  # gives up before it is its turn
     os.close(dying)
-    waiting = [each for each in threading.enumerate() if each.name == "hold-trial" and each not in before]
-    for each in waiting:
-        each.join(60)
-    assert not any(each.is_alive() for each in waiting) and is_held(tmp_path)
+    waits.join(60)
+    assert not waits.is_alive() and is_held(tmp_path)
     os.close(mine)
-    assert not is_held(tmp_path)
+    waits_first.join(60)  # its turn may be the last
+    assert not waits_first.is_alive() and not is_held(tmp_path)
+
+
+def held_later(directory: Path) -> tuple[int, threading.Thread]:
+    """Hold what another holds: the descriptor, and the thread that waits."""
+    before = threading.enumerate()
+    held = hold(directory)
+    (waits,) = [each for each in threading.enumerate() if each.name == "hold-trial" and each not in before]
+    return held, waits
 
 
 def test_who_lets_go_does_and_a_directory_that_is_gone_is_nobodys(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ FACTS = [ev.GenerationStarted(1), created(), attempt(), *saved(1, loss=2.0), res
 
 def test_an_experiment_is_where_its_description_is(paths: ExperimentPaths) -> None:
     assert not is_experiment(paths)
-    with pytest.raises(ExperimentNotFoundError, match=str(paths.root)):
+    with pytest.raises(ExperimentNotFoundError, match=re.escape(str(paths.root))):
         read_settings(paths)
     describe(paths, metric="loss")
     assert is_experiment(paths) and read_settings(paths)["metric"] == "loss"

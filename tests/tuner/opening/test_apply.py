@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -122,7 +123,7 @@ class StandsStill(InlineExecutor):
 @pytest.mark.timeout(60)
 def test_a_run_without_a_name_that_the_replica_refuses_does_not_try_for_ever(tmp_path: Path, place: Path) -> None:
     ran(tmp_path / "here", place, name=None, executor=StandsStill())
-    with pytest.raises(tune.error.ExperimentExistsError, match=str(place)):
+    with pytest.raises(tune.error.ExperimentExistsError, match=re.escape(str(place))):
         ran(tmp_path / "there", place, name=None, executor=StandsStill())
 
 

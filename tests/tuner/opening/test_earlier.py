@@ -131,7 +131,7 @@ _other_train.__name__ = "train"
         (
             {"trainable": _other_train},
             SettingError,
-            "it was trained with other code of train; train without reuse=",
+            "it was trained with other code of train.*; train without reuse=",
         ),
         ({"trainable": lambda config: None}, SettingError, "trained with the trainable 'train', and this run has"),
         ({"name": "e"}, SettingError, 'is this experiment itself: resume="AUTO" continues it'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import cloudpickle
 import pytest
@@ -39,7 +40,7 @@ def ready(searcher: Searcher) -> Any:
 @pytest.mark.parametrize("cls", [BasicVariantGenerator, OptunaSearch, HyperOptSearch])
 def test_only_what_a_subclass_adds_and_can_be_pickled_is_in_the_state(cls: type[Searcher]) -> None:
     if cls is HyperOptSearch:
-        pytest.importorskip("hyperopt", reason="hyperopt is not installed")
+        pytest.importorskip("hyperopt", reason="hyperopt is not installed: pip install hyperopt")
     ours, theirs = ready(cls()), ready(counting(cls)())
     for searcher in (ours, theirs):
         searcher.suggest("a")
@@ -87,7 +88,7 @@ def test_who_defines_a_replay_too_is_asked_that() -> None:
 
 def test_what_a_storage_of_the_users_has_is_not_asked_for_a_second_time(tmp_path: Path) -> None:
     def made() -> Any:
-        return ready(counting(OptunaSearch)(storage=f"sqlite:///{tmp_path}/s.db", study_name="s"))
+        return ready(counting(OptunaSearch)(storage=f"sqlite:///{quote(str(tmp_path))}/s.db", study_name="s"))
 
     first = made()
     configs = {name: first.suggest(name) for name in ("a", "b")}
@@ -97,4 +98,4 @@ def test_what_a_storage_of_the_users_has_is_not_asked_for_a_second_time(tmp_path
     assert second.calls == 2 and second.suggest("c") not in configs.values()
     import optuna
 
-    assert len(optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/s.db").trials) == 3
+    assert len(optuna.load_study(study_name="s", storage=f"sqlite:///{quote(str(tmp_path))}/s.db").trials) == 3

@@ -15,7 +15,7 @@ from tuner.search import Searcher
 from tuner.search.bayesopt import BayesOptSearch, _from_cube, _to_cube
 from tuner.search.dimensions import DimensionSpace
 
-pytest.importorskip("bayes_opt", reason="bayesian-optimization is not installed")
+pytest.importorskip("bayes_opt", reason="bayesian-optimization is not installed: pip install bayesian-optimization")
 
 SMALL = {"lr": tune.loguniform(1e-4, 1), "m": {"n": tune.randint(0, 9)}, "c": tune.choice(["a", None])}
 

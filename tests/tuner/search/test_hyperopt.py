@@ -15,7 +15,7 @@ from tuner.search import BasicVariantGenerator
 from tuner.search.hyperopt import HyperOptSearch
 from tuner.testing import check_searcher
 
-hyperopt = pytest.importorskip("hyperopt", reason="hyperopt is not installed")
+hyperopt = pytest.importorskip("hyperopt", reason="hyperopt is not installed: pip install hyperopt")
 hp = hyperopt.hp
 
 OWN = {

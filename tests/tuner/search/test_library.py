@@ -18,7 +18,7 @@ from tuner.error import SettingError
 from tuner.search import create_searcher
 from tuner.search.hyperopt import HyperOptSearch
 
-pytest.importorskip("hyperopt", reason="hyperopt is not installed")
+pytest.importorskip("hyperopt", reason="hyperopt is not installed: pip install hyperopt")
 
 SPACE = {"x": tune.uniform(0, 1), "m": {"n": tune.randint(0, 9)}}
 

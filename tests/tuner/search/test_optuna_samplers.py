@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import cloudpickle
 import optuna
@@ -219,7 +220,7 @@ def test_a_study_in_a_database_is_joined_again_after_a_kill(database: str, ask_a
 
 def test_a_sampler_beside_a_database_does_not_draw_the_same_again(tmp_path: Any) -> None:
     def opened() -> Any:
-        return make(samplers.RandomSampler(seed=1), NUMBERS, storage=f"sqlite:///{tmp_path}/study.db")
+        return make(samplers.RandomSampler(seed=1), NUMBERS, storage=f"sqlite:///{quote(str(tmp_path))}/study.db")
 
     first = opened()
     before = played(first, range(4))

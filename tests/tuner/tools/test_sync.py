@@ -138,7 +138,7 @@ def test_sync_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("way", ["--to", "--from"])
-@pytest.mark.parametrize("form", ["{0}", "file://{0}", "{0}/../link/mine", "{0}/sub/mine"])
+@pytest.mark.parametrize("form", ["{path}", "{uri}", "{path}/../link/mine", "{path}/sub/mine"])
 def test_sync_of_an_experiment_with_itself_is_refused(
     way: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +147,7 @@ def test_sync_of_an_experiment_with_itself_is_refused(
     (experiment.parent / "link").symlink_to(experiment.parent)
     before = sorted(experiment.rglob("*"))
 
-    said = refused(capsys, "sync", experiment, way, form.format(experiment))
+    said = refused(capsys, "sync", experiment, way, form.format(path=experiment, uri=experiment.as_uri()))
 
     assert "where the experiment itself lies" in said
     assert sorted(experiment.rglob("*")) == before

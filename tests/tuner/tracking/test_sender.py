@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -59,15 +58,13 @@ def test_one_that_hangs_is_waited_for_so_long_and_named(tmp_path: Path, caplog: 
 
     class Hanging(RecordingTracker):
         def open(self, run: TrackedRun) -> OpenRun:
-            released.wait(30)
+            released.wait(1000)
             return super().open(run)
 
     sender = Sender("recording", lambda: Delivery(Hanging(life.place), hold_back=True))
     life.report()
-    begun = time.monotonic()
     for _ in range(1000):
-        sender.tell(due_of(life, 1))
-    assert time.monotonic() - begun < 5
+        sender.tell(due_of(life, 1))  # and waits for nothing
     caplog.set_level(logging.WARNING)
     sender.drain(0.1)
     assert caplog.messages == [
