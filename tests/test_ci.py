@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -257,13 +257,15 @@ def test_a_limit_that_is_no_number_is_named(project: Path) -> None:
 
 
 def test_two_runs_of_a_commit_keep_their_logs_apart(project: Path) -> None:
-    go = project / "go"
-    recipe = f"@while [ ! -e {go} ]; do sleep 0.05; done; echo one of two"
-    variables = environment(project, {"lint": recipe})
-    with subprocess.Popen([project / ".ci" / "run"], env=variables, stdout=subprocess.DEVNULL) as first:
-        with subprocess.Popen([project / ".ci" / "run"], env=variables, stdout=subprocess.DEVNULL) as second:
-            while len(logs := list((project.parent / "lo gs").glob("*/log.txt"))) < 2:
-                time.sleep(0.01)
-            go.touch()
-    assert first.returncode == second.returncode == 0
-    assert all(log.read_text().count("one of two") == 1 for log in logs)
+    lock = project / "lock"
+    variables = environment(project, {"lint": f"@flock --shared {lock} echo one of two"})
+    command = [project / ".ci" / "run"]
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        runs = [subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        for run in runs:
+            assert run.stdout is not None and run.stdout.readline() == "passes\n"  # it has its log
+    printed = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    logs = [log.read_text() for log in (project.parent / "lo gs").glob("*/log.txt")]
+    assert sorted(logs) == sorted(f"passes\n{rest}" for rest in printed)

@@ -48,7 +48,7 @@ def tier(test: str) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     for item in items:
         if not any(mark.name in ("soak", "gpu", "peers") for mark in item.iter_markers()):
             item.add_marker(tier(item.nodeid))

@@ -309,5 +309,5 @@ def wait_until(true: Callable[[], bool], run: Driver) -> None:
 
 def hosts_of(place: Path) -> dict[Path, set[str]]:
     """The hosts that each trial ran on, by its directory."""
-    lines = {file.parent: file.read_text().split("\n")[:-1] for file in place.rglob("result.json")}
+    lines = {file.parent: file.read_text().split("\n")[:-1] for file in place.glob("*/result.json")}
     return {trial: {json.loads(line)["hostname"] for line in found} for trial, found in lines.items()}

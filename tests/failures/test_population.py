@@ -6,9 +6,9 @@ And pauses whose saves fail: F16.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,47 @@ SIDE_BY_SIDE = {"executor": "local", "resources_per_trial": {"cpu": 0.125}}
 """All eight at once: inline, one trial after another would run to its end."""
 
 
-def meet(config: dict[str, Any]) -> None:
-    """Wait until all eight trials have begun, where the config names a directory for that."""
-    if place := config.get("begun"):
-        Path(place, tune.get_trial_id()).touch()
-        while len(os.listdir(place)) < 8:
-            time.sleep(0.01)
+class Lockstep(tune.Callback):
+    """Locks of files, one for each iteration: each opens when all eight trials have come so far, the first at 0."""
+
+    changes_results = False
+
+    def __init__(self, place: Path, steps: int) -> None:
+        place.mkdir()
+        self.locks = [os.open(place / str(step), os.O_RDWR | os.O_CREAT) for step in range(steps)]
+        for lock in self.locks:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        self.reached: dict[str, int] = {}
+        self.opened = 0
+
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self._come(trial, trial.iteration)
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        self._come(trial, result["training_iteration"])
+
+    def on_experiment_end(self, trials: Any, **info: Any) -> None:
+        while self.locks:
+            os.close(self.locks.pop())
+
+    def _come(self, trial: Any, step: int) -> None:
+        self.reached[trial.trial_id] = step
+        while len(self.reached) == 8 and self.opened <= min(self.reached.values()) and self.opened < len(self.locks):
+            fcntl.flock(self.locks[self.opened], fcntl.LOCK_UN)
+            self.opened += 1
 
 
-def meeting(path: Path) -> dict[str, Any]:
-    """Return a config with which the trials meet."""
-    place = path / "begun"
-    place.mkdir()
-    return {"config": {"rate": tune.uniform(0, 1), "begun": str(place)}}
+def gate(config: dict[str, Any], step: int) -> None:
+    """Wait until all trials have come so far, where the config says where their locks are."""
+    if (place := config.get("gates")) and (lock := Path(place, str(step))).exists():
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def together(path: Path, steps: int) -> dict[str, Any]:
+    """Return settings with which the eight trials run side by side, and none is ahead of the others until `steps`."""
+    config = {"rate": tune.uniform(0, 1), "gates": str(path / "gates")}
+    return {**SIDE_BY_SIDE, "config": config, "callbacks": [Lockstep(path / "gates", steps)]}
 
 
 class Adversary(tune.Trainable):
@@ -45,7 +73,7 @@ class Adversary(tune.Trainable):
         self.history: list[list[Any]] = []
 
     def step(self) -> dict[str, Any]:
-        meet(self.config)
+        gate(self.config, self.iteration)
         self.history.append([self.trial_id, self.config["rate"]])
         return {"score": -len(self.history) - self.config["rate"], "length": len(self.history)}
 
@@ -57,7 +85,7 @@ class Adversary(tune.Trainable):
 
 
 def every_fourth(config: dict[str, Any]) -> None:
-    meet(config)
+    gate(config, 0)
     weights = [0, ""]
     if (checkpoint := tune.get_checkpoint()) is not None:
         weights = checkpoint.to_dict()["weights"]
@@ -89,7 +117,7 @@ def iterations(trial: Any) -> list[int]:
 
 
 def adversarial(path: Path, steps: int, *, synch: bool) -> None:
-    beside: dict[str, Any] = {} if synch else {**SIDE_BY_SIDE, **meeting(path)}
+    beside: dict[str, Any] = {} if synch else together(path, steps)
     analysis = run(
         path, Adversary, population(1, synch=synch), stop={"training_iteration": steps}, checkpoint_freq=1, **beside
     )  # fmt: skip
@@ -113,9 +141,7 @@ def test_f05_the_full_size(tmp_path: Path) -> None:
 
 
 def test_f26_functions_that_save_seldom_are_cloned_from_whole_checkpoints_and_never_stall(tmp_path: Path) -> None:
-    analysis = run(
-        tmp_path, every_fourth, population(3), keep_checkpoints_num=None, **SIDE_BY_SIDE, **meeting(tmp_path)
-    )
+    analysis = run(tmp_path, every_fourth, population(3), keep_checkpoints_num=None, **together(tmp_path, 1))
     clones = [(trial, clone) for trial in analysis.trials for clone in trial.clones]
     assert clones and all(trial.status == "TERMINATED" for trial in analysis.trials)
     for trial in analysis.trials:

@@ -765,7 +765,7 @@ def test_the_files_of_ended_trials_come_while_others_run_and_before_the_run_ends
 # --- T08: readers -----------------------------------------------------------------------------------------------
 
 WRITER = """
-import os, time
+import os
 import tuner.experiment.journal_writer as writer
 writer.COMPACT_BYTES = 20_000
 writer.JournalWriter.compact.__kwdefaults__["grace_s"] = 0.2  # what it replaces goes soon, here and there
@@ -773,10 +773,7 @@ writer.JournalWriter.compact.__kwdefaults__["grace_s"] = 0.2  # what it replaces
 def train(config):
     for n in range(config["n"]):
         if n and n % (config["n"] // 4) == 0:  # until a reader has seen what came since the last time
-            place = os.path.join(os.environ["READ"], str(n))
-            open(place, "x").close()
-            while not os.path.exists(place + ".read"):
-                time.sleep(0.01)
+            gate()
         tune.report(n=n, text="x" * 50)
 
 tune.run(train, name="e", config={"n": int(os.environ["N"])}, storage_path=os.environ["RESULTS"],
@@ -787,10 +784,11 @@ tune.run(train, name="e", config={"n": int(os.environ["N"])}, storage_path=os.en
 def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
     monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0.02")
     over, wrong, looks = threading.Event(), [], []
-    gates = place / "gates"
-    gates.mkdir()
+    lock, quarters = threading.Lock(), iter(range(0, n - n // 4, n // 4))
+    due = next(quarters)
 
     def read(number):
+        nonlocal due
         uploader = InlineClient({"place": store.uri})
         last, at = 0, place / f"reader{number}"
         try:
@@ -805,9 +803,10 @@ def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
                     wrong.append(f"{last} results, then {now}")
                 last = now
                 looks.append(now)
-                for asked in gates.iterdir():
-                    if not asked.suffix and now > int(asked.name) - n // 4:
-                        asked.with_suffix(".read").touch()
+                with lock:
+                    if now > due:
+                        due = next(quarters, n)
+                        stage.let()
         except Exception as error:
             wrong.append(repr(error))
         finally:
@@ -815,8 +814,9 @@ def read_while_written(store, endpoint, place, monkeypatch, *, readers, n):
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(readers)]
     with stage_of(place) as stage:
+        stage.gate()
         stage.write(WRITER)
-        script = stage.start(WHERE=store.uri, N=str(n), READ=str(gates), AWS_ENDPOINT_URL=endpoint)
+        script = stage.start(WHERE=store.uri, N=str(n), AWS_ENDPOINT_URL=endpoint)
         for thread in threads:
             thread.start()
         try:

@@ -1,7 +1,9 @@
 """A host with a real agent, Ray on this machine alone: `... DIRECTORY RAY_DIRECTORY uploads|ends`."""
 
 import json
+import os
 import queue
+import select
 import sys
 import threading
 import time
@@ -17,12 +19,14 @@ from trainables.transfer.transfer_jobs import PushManifest, PushPayload
 from trainables.wire import CheckpointRef
 from tuner.executors.host_agent.protocol import Setup
 from tuner.executors.local.pickled import write_trainable
+from tuner.executors.local.process_tree import marked
 from tuner.executors.ray import connection
 from tuner.executors.ray.actor import ActorHandle
 from tuner.executors.remote import host as hosts
 from tuner.executors.remote_hosts import ExperimentPlace, Uploading
 
 root, id = Path(sys.argv[1]), uuid.uuid4().hex
+os.environ["HOST_OF"] = id
 ray.init(
     "local",
     num_cpus=1,
@@ -80,7 +84,10 @@ def uploads():
     (root / "mount").unlink()
     later = [type(upload(kind)).__name__ for kind in (PushPayload, PushManifest)]
     there = sorted(path.name for path in (root / "mount/copies/exp/t" / ref.name).iterdir())
-    agent.kill()  # it may begin what is asked of it now, and is killed in the middle of it
+    (pid,) = [pid for pid in marked("HOST_OF", id) if b"AgentActor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    process = os.pidfd_open(pid)
+    agent.kill()
+    select.select([process], [], [])  # until it has ended
     dead = upload(PushPayload)
     seen = {"first": msgspec.to_builtins(first), "later": later, "there": there, "dead": dead.kind.value}
     print("SEEN", json.dumps(seen))
