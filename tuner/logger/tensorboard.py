@@ -155,7 +155,10 @@ class EventFile:
     def __init__(self, directory: Path) -> None:
         EventFile._made += 1
         now = time.time()
-        name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{EventFile._made:06d}"
+        # Readers go through the files by their names: after those of a driver that was killed in this very second.
+        seconds = (int(found[1]) + 1 for name in fs.listdir(directory) if (found := _OWN.fullmatch(name)))
+        second = max([int(now), *seconds])
+        name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{EventFile._made:06d}"
         self._fd = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._size = 0
         self._tags: dict[str, bytes] = {}
@@ -257,7 +260,7 @@ _WALL_TIME = struct.Struct("<cd")  # the key of field 1, and its value
 _STEP = b"\x10"  # field 2
 _SUMMARY = b"\x2a"  # field 5
 _SESSION_LOG = b"\x3a"  # field 7
-_OWN = re.compile(r"events\.out\.tfevents\.\d{10}\..+\.\d{6}")
+_OWN = re.compile(r"events\.out\.tfevents\.(\d{10})\..+\.\d{6}")
 """Files of this writer; what other libraries call theirs ends otherwise."""
 _VALUE = struct.Struct("<f")
 _LENGTH = struct.Struct("<Q")

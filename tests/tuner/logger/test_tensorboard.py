@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
@@ -97,6 +98,19 @@ def test_lengths_and_steps_of_every_size(tmp_path: Path, key: str, step: int) ->
     file.close()
 
     assert scalars(tmp_path) == [(step, {key: 1.5, "more": 2.0})]
+
+
+def test_what_a_driver_writes_in_the_second_of_the_one_before_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard.time, "time", lambda: 1e9)
+    for made, purges in ((7, True), (0, False)):  # a new process counts its files from 1
+        monkeypatch.setattr(EventFile, "_made", made)
+        with contextlib.closing(EventFile(tmp_path)) as file:
+            file.scalars(1, {"x": 1})
+            if purges:
+                file.purge(1)
+    assert tensorboard.steps(tmp_path) == {1}
 
 
 def test_what_is_no_number_makes_no_event(tmp_path: Path) -> None:
