@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from lifecycle_scripts import Stage
 from replicas import Store, Watched, refusal
 
 import trainables as train
-from tests.servers.proxy import FaultyProxy
 from trainables import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, SyncConfig
 from trainables.data_parallel_trainer import DataParallelTrainer
 from trainables.store import manifest, staging, verify
@@ -39,6 +39,9 @@ def save(config: dict[str, Any]) -> None:
             Path(directory, f"base_{rank}").write_bytes(bytes([rank]) * SIZE)
             Path(directory, "both").write_text(f"{rank}")
         train.report({"step": step})
+        if "begun" in config:  # what waits to be sent would give way to what is saved next
+            with open(config["begun"][rank], "rb", buffering=0) as sign:
+                sign.read(1)
 
 
 def wait_for(sign: Path) -> None:
@@ -83,25 +86,43 @@ def check_copy(store: Store, root: Path, iterations: list[int]) -> None:
     assert not list((root / "e").glob(f"*/{staging.PREFIX}*"))
 
 
-@pytest.fixture
-def ways(moto: int) -> Iterator[list[FaultyProxy]]:
-    """The way of each worker."""
-    with FaultyProxy(moto) as first, FaultyProxy(moto) as second:
-        yield [first, second]
+@contextmanager
+def way_of(rank: int, moto: int, sign: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(its URL, names of files that a worker sends over it, and of those copied over there); signs each shard."""
+    sent: list[str] = []
+    copied: list[str] = []
+    os.mkfifo(sign)
+    opened = os.open(sign, os.O_RDWR)
+
+    def see(method: str, key: str, headers: dict[str, str]) -> None:
+        if method == "PUT" and "/checkpoint_" in key:
+            over_there = "x-amz-copy-source" in {name.lower() for name in headers}
+            (copied if over_there else sent).append(key.rpartition("/")[2])
+            if f"/shard_{rank}" in key:
+                os.write(opened, b".")
+
+    with Watched(moto) as way:
+        way.before = see
+        yield way.url, sent, copied
+    os.close(opened)
 
 
 def test_each_worker_sends_what_it_saved_and_the_driver_nothing_of_it(
-    store: Store, watched: Watched, ways: list[FaultyProxy], tmp_path: Path
+    store: Store, watched: Watched, moto: int, tmp_path: Path
 ) -> None:
-    fit(store, tmp_path, steps=2, ways=[way.url for way in ways])
+    signs = [tmp_path / f"begun_{rank}" for rank in range(2)]
+    with way_of(0, moto, signs[0]) as first, way_of(1, moto, signs[1]) as second:
+        fit(store, tmp_path, steps=2, ways=[first[0], second[0]], begun=[str(sign) for sign in signs])
 
     check_copy(store, tmp_path, [1, 2])
-    for way in ways:  # two shards and the base, which is copied over there when it has not changed
-        assert 3 * SIZE < way.sent < 3 * SIZE + 200_000
-    sent = [key for method, key in watched.writes if method == "PUT" and "/checkpoint_" in key]
-    assert [key.rpartition("/")[2] for key in sent] == [".manifest.json"] * 2
-    (copied,) = (tmp_path / "brought").glob("*/checkpoint_000002")
-    assert Path(copied, "both").read_text() == "0"
+    for rank, (_, sent, copied) in enumerate([first, second]):
+        assert sorted({*sent} - {"both"}) == [f"base_{rank}", f"shard_{rank}"]
+        assert (sent.count(f"shard_{rank}"), sent.count(f"base_{rank}")) == (2, 1)
+        assert f"base_{rank}" in copied  # it has not changed
+    keys = [key for method, key in watched.writes if method == "PUT" and "/checkpoint_" in key]
+    assert [key.rpartition("/")[2] for key in keys] == [".manifest.json"] * 2
+    (brought,) = (tmp_path / "brought").glob("*/checkpoint_000002")
+    assert Path(brought, "both").read_text() == "0"
 
 
 def hurry(config: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ class JournalTail:
         Raises JournalReplaced, NewerFormatError, OSError.
         """
         facts = self._read()
-        if facts or self._torn:
+        if facts or 0 < self._torn <= TORN:
             return facts
         self._looks += 1
         listed = self._directory()
@@ -95,6 +95,7 @@ class JournalTail:
                 file.seek(self._offset)
                 data = file.read(size - self._offset)
         except FileNotFoundError:
+            self._torn = 0  # the rest of the line is in a file that has taken its place
             return []
         if not self._offset:
             formats.check_beginning(data, path)

@@ -16,9 +16,9 @@ from tuner.clock import SystemClock
 from tuner.experiment import events as ev
 from tuner.experiment.generations import GenerationRecord
 from tuner.experiment.journal_reader import read_journal
-from tuner.experiment.journal_tail import LIST_EVERY, JournalReplaced, JournalTail
+from tuner.experiment.journal_tail import LIST_EVERY, TORN, JournalReplaced, JournalTail
 from tuner.experiment.journal_writer import JournalWriter
-from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.paths import ExperimentPaths, parse_segment
 from tuner.experiment.processes import Processes
 
 BODY = b'{"kind":"idle"}'
@@ -48,7 +48,24 @@ def wrote(journal: JournalWriter, count: int = 1) -> None:
     journal.flush()
 
 
-@given(st.lists(st.sampled_from(["write", "seal", "fold", "look", "continue"]), max_size=24))
+def newest(paths: ExperimentPaths) -> Path:
+    """The segment that is being written."""
+    return paths.segment(*max(key for name in fs.listdir(paths.journal) if (key := parse_segment(name))))
+
+
+def looked(tail: JournalTail, seen: list[int]) -> list[int]:
+    """The numbers of the facts that were seen, and of those that a look brings."""
+    try:
+        while facts := tail.more():
+            seen = [*seen, *(seq for seq, _ in facts)]
+        return seen
+    except JournalReplaced:
+        contents = tail.begin()
+        assert contents.last_seq >= (seen[-1] if seen else 0)
+        return [*range(1, contents.last_seq + 1)]
+
+
+@given(st.lists(st.sampled_from(["write", "half", "seal", "fold", "look", "continue"]), max_size=24))
 def test_each_fact_comes_once_and_in_order(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths, generation = ExperimentPaths(Path(folder)), 1
@@ -57,6 +74,12 @@ def test_each_fact_comes_once_and_in_order(steps: list[str]) -> None:
         for step in [*steps, "write", "look"]:
             if step == "write":
                 wrote(journal, 3)
+            elif step == "half":
+                wrote(journal)
+                whole = newest(paths).read_bytes()
+                newest(paths).write_bytes(whole[:-9])
+                seen = looked(tail, seen)
+                newest(paths).write_bytes(whole)
             elif step == "seal":
                 journal.seal()
             elif step == "fold":
@@ -67,13 +90,7 @@ def test_each_fact_comes_once_and_in_order(steps: list[str]) -> None:
                 journal = writer(paths, generation)
                 journal.flush()
             else:
-                try:
-                    while facts := tail.more():
-                        seen += [seq for seq, _ in facts]
-                except JournalReplaced:
-                    contents = tail.begin()
-                    assert contents.last_seq >= (seen[-1] if seen else 0)
-                    seen = [*range(1, contents.last_seq + 1)]
+                seen = looked(tail, seen)
         journal.close()
         assert seen == [*range(1, len(seen) + 1)] and len(seen) == journal.last_seq
 
@@ -92,6 +109,24 @@ def test_a_line_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
     segment.write_bytes(whole + later)
     assert tail.more() == [(3, BODY)]
     journal.close()
+
+
+def test_half_a_line_of_a_killed_driver_does_not_hold_up_the_next_one(tmp_path: Path) -> None:
+    paths = ExperimentPaths(tmp_path)
+    journal, tail = writer(paths), JournalTail(paths)
+    wrote(journal, 2)
+    tail.begin()
+    wrote(journal)
+    journal.close()
+    newest(paths).write_bytes(newest(paths).read_bytes()[:-9])
+    assert tail.more() == []
+    journal = writer(paths, 2)
+    wrote(journal)
+    seen: list[int] = []
+    for _ in range(TORN + LIST_EVERY):
+        seen = looked(tail, seen)
+    journal.close()
+    assert seen == [3, 4]
 
 
 def test_another_journal_in_its_place_is_said(tmp_path: Path) -> None:
