@@ -29,7 +29,7 @@ COVERED_BY: dict[str, str] = {
     "tuner/ui/served_places": "tests/tuner/ui/test_app.py",
     "tuner/ui/trial_columns": "tests/tuner/ui/test_app.py",
     "tuner/ui/ui_server": "tests/tuner/cli/test_ui.py",
-    "tuner/ui/fact_index": "tests/tuner/ui/test_past.py",
+    "tuner/ui/sources": "tests/tuner/ui/test_fact_index.py",
     "tuner/ui/trial_story": "tests/tuner/ui/test_views.py",
     "tuner/ui/views/overview": "tests/tuner/ui/test_app.py",
     "tuner/ui/views/machines": "tests/tuner/ui/test_live_experiment.py",

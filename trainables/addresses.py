@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from trainables.places import is_elsewhere, is_host
+from trainables.places import is_elsewhere, is_host, split_query, trim_slash
 from trainables.quick_dataclass import dataclass
 
 _SELECTOR = re.compile(r"(?P<tag>[A-Za-z0-9._-]{1,60})|(?P<trial>[^/]+)@(?P<iteration>[0-9]{1,18})")
@@ -53,12 +53,22 @@ class CheckpointAddress:
 
     def readings(self) -> Iterator[tuple[str, Selector]]:
         """(experiment, what of it), the longest name of an experiment first."""
-        text = self.text.rstrip("/")
+        text, query = split_query(trim_slash(self.text))
         start = max(text.rfind("/"), text.find(":") if is_host(text) else -1) + 1
         at = len(text)
         while (at := text.rfind("@", start + 1, at)) > 0:
             if (selector := Selector.read(text[at + 1 :])) is not None:
-                yield text[:at], selector
+                yield text[:at] + query, selector
+
+
+def checkpoint_address(experiment: str, selector: Selector | str) -> str:
+    """The address of a checkpoint of an experiment.
+
+    >>> checkpoint_address("s3://bucket/run?region=eu-west-1", "3@40")
+    's3://bucket/run@3@40?region=eu-west-1'
+    """
+    path, query = split_query(experiment)
+    return f"{path}@{selector}{query}"
 
 
 def address_in(place: str | os.PathLike[str]) -> CheckpointAddress | None:

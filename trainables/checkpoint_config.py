@@ -34,16 +34,21 @@ def parse_score_attr(text: Any, *, name: str = "checkpoint_score_attr") -> tuple
     return match[2], "min" if match[1] == "min" else "max"
 
 
+def literal_score(attribute: str | None, order: str) -> tuple[str, ScoreOrder] | None:
+    """An attribute with a prefix as a metric's own name: "max-auc" may be one. None: it has no prefix."""
+    if attribute is None or _PREFIX.fullmatch(attribute) is None:
+        return None
+    return attribute, "min" if order == "min" else "max"
+
+
 def _resolve_score(owner: str, attribute: str | None, order: str) -> tuple[str | None, ScoreOrder]:
-    """Attribute and order as they count; a prefix counts here too, and may not contradict `"min"`."""
+    """Attribute and order as they count; a prefix counts too, unless `"min"` contradicts it: then it is of the name."""
     literal: ScoreOrder = "min" if order == "min" else "max"
     if attribute is None:
         return None, "max"
     name, prefixed = parse_score_attr(attribute, name=f"{owner}: checkpoint_score_attribute")
-    if name == attribute:
-        return name, literal
-    if prefixed == "max" and literal == "min":
-        raise invalid(f"{owner}: checkpoint_score_order", order, f'"max" with checkpoint_score_attribute={attribute!r}')
+    if name == attribute or (prefixed == "max" and literal == "min"):
+        return attribute, literal
     return name, prefixed
 
 
@@ -57,12 +62,18 @@ class _RankedConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.score  # noqa: B018  # raises where attribute and order contradict each other
+        self.score  # noqa: B018  # raises for an attribute that names nothing
 
     @property
     def score(self) -> tuple[str | None, ScoreOrder]:
         """(attribute, order) as they count: `"min-loss"` is ("loss", "min")."""
         return _resolve_score(type(self).__name__, self.checkpoint_score_attribute, self.checkpoint_score_order)
+
+    @property
+    def literal_score(self) -> tuple[str, ScoreOrder] | None:
+        """(attribute, order) as they count where results have a metric of that very name; None: `score` has it."""
+        found = literal_score(self.checkpoint_score_attribute, self.checkpoint_score_order)
+        return None if found == self.score else found
 
 
 def _at_least(least: int, accepted: str) -> Check:
@@ -100,11 +111,13 @@ def _policies(name: str, value: Any) -> tuple[Any, ...]:
 class CheckpointConfig(_RankedConfig):
     """Which checkpoints are made and which of them stay.
 
-    With `num_to_keep=N` the best N stay, and the latest when it is not among them: up to N + 1 directories.
+    With `num_to_keep=N` the best N of each trial stay, and its latest when it is not among them: up to N + 1
+    directories per trial. A limit for all trials together is `checkpoint_budget` (of `RunConfig`): see `Budget`.
 
     Args:
-        num_to_keep: how many of the best stay; None keeps all.
-        checkpoint_score_attribute: the metric that ranks them, nested as "eval/auc"; None ranks by recency.
+        num_to_keep: how many of the best of each trial stay; None keeps all.
+        checkpoint_score_attribute: the metric that ranks them, nested as "eval/auc"; None ranks by recency. "max-auc"
+            and "min-loss" are auc and loss with their order, unless the results have a metric of that very name.
         checkpoint_score_order: "max" or "min".
         checkpoint_frequency: class trainables save every so many iterations; 0: not by themselves; "auto": when what
             would be lost, by the interruptions that the run has seen, costs more than a save.
@@ -167,7 +180,7 @@ class Budget:
 
     Args:
         bytes: a number, or a text like "50GB".
-        top_k: the best checkpoint of so many best trials is never removed for it.
+        top_k: the best checkpoint of each of the best `top_k` trials is never removed for it.
 
     Example:
         >>> Budget("50GB", top_k=3).bytes

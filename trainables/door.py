@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainables.addresses import CheckpointAddress
+    from tuner.analysis import ResultGrid
     from tuner.callback import Callback
     from tuner.tuner import Tuner
 
@@ -25,6 +26,7 @@ class Driver:
     """What trainers use of `tuner`."""
 
     Tuner: type[Tuner]
+    fit_trainer: Callable[[Any, type], ResultGrid]
     Callback: type[Callback]
     default_storage: Callable[[], Path]
 
@@ -36,9 +38,9 @@ def driver() -> Driver:
     """
     from tuner.callback import Callback
     from tuner.experiment.paths import default_storage
-    from tuner.tuner import Tuner
+    from tuner.tuner import Tuner, fit_trainer
 
-    return Driver(Tuner, Callback, default_storage)
+    return Driver(Tuner, fit_trainer, Callback, default_storage)
 
 
 def names_of_ray() -> ModuleType:

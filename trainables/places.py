@@ -8,6 +8,8 @@ from pathlib import Path
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+NO_PASSWORD = re.compile(r"(?:[^:@/?]*@)?(?:\[[^\]@/?]*\]|[^:@/?\[]*)(?::\d{1,5})?(?=[/?]|$)")
+"""The part of a URI before its path: an optional user, a host, an optional port."""
 
 
 _KERNELS = frozenset(
@@ -59,17 +61,68 @@ def is_host(place: str | os.PathLike[str]) -> bool:
     return is_elsewhere(place) and not _SCHEME.match(os.fspath(place))
 
 
+def split_query(place: str | os.PathLike[str]) -> tuple[str, str]:
+    """Split a URI before the question mark of its query. A local path and a host have no query.
+
+    >>> split_query("s3://bucket/runs?region=eu-west-1"), split_query("/mnt/what?/x")
+    (('s3://bucket/runs', '?region=eu-west-1'), ('/mnt/what?/x', ''))
+    """
+    text = os.fspath(place)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return text, ""
+    at = text.find("?", scheme.end())
+    if at >= 0 and "@" not in text[:at] and not NO_PASSWORD.match(text, scheme.end()):
+        at = text.find("?", text.rfind("@") + 1)  # a question mark before it belongs to the password
+    return (text, "") if at < 0 else (text[:at], text[at:])
+
+
+def without_password(place: str) -> str:
+    """A URI without the password of its user.
+
+    A password may hold any character. So it ends at the last `@`: too much is removed rather than too little.
+
+    >>> without_password("sftp://me:sec/ret@host/path"), without_password("s3://bucket/a:b@c")
+    ('sftp://me@host/path', 's3://bucket/a:b@c')
+    """
+    scheme = _SCHEME.match(place)
+    if scheme is None or NO_PASSWORD.match(place, scheme.end()):
+        return place
+    path, query = split_query(place)
+    user, at, rest = path[scheme.end() :].rpartition("@")
+    return f"{scheme[0]}{user.partition(':')[0]}@{rest}{query}" if at else place
+
+
+def trim_slash(place: str | os.PathLike[str]) -> str:
+    """A location without slashes at the end of its path, which a query may follow.
+
+    >>> trim_slash("s3://bucket/runs/?region=eu-west-1")
+    's3://bucket/runs?region=eu-west-1'
+    """
+    path, query = split_query(place)
+    return path.rstrip("/") + query
+
+
+def child_of(place: str | os.PathLike[str], name: str) -> str:
+    """The address of a name below a location. The query of a location stays at the end.
+
+    >>> child_of("s3://bucket/runs?region=eu-west-1", "mine"), child_of("/mnt/runs", "mine")
+    ('s3://bucket/runs/mine?region=eu-west-1', '/mnt/runs/mine')
+    """
+    path, query = split_query(place)
+    return f"{path.rstrip('/')}/{name}{query}"
+
+
 def parent_and_name(place: str | os.PathLike[str]) -> tuple[str, str]:
     """A place as the place above it and a name; the latter is empty where there is nothing above.
 
     >>> parent_and_name("s3://bucket/runs/mine/"), parent_and_name("s3://bucket"), parent_and_name("me@host:/runs")
     (('s3://bucket/runs', 'mine'), ('s3://bucket', ''), ('me@host:/', 'runs'))
-    >>> parent_and_name("/mnt")
-    ('/', 'mnt')
+    >>> parent_and_name("/mnt"), parent_and_name("s3://bucket/runs?region=eu-west-1")
+    (('/', 'mnt'), ('s3://bucket?region=eu-west-1', 'runs'))
     """
-    text = os.fspath(place)
-    whole = text.rstrip("/")
-    above, slash, name = whole.rpartition("/")
+    path, query = split_query(place)
+    above, slash, name = path.rstrip("/").rpartition("/")
     if not slash or above.endswith("/") or name in (".", ".."):
-        return text, ""
-    return (f"{above}/" if above.endswith(":") or not above else above), name
+        return os.fspath(place), ""
+    return (f"{above}/" if above.endswith(":") or not above else above) + query, name

@@ -14,9 +14,17 @@ from trainables.arrow_filesystem import filesystem_of
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError, InvalidSettingError, MetricError, TrainablesError
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
-from trainables.places import is_elsewhere, parent_and_name
+from trainables.places import child_of, is_elsewhere, parent_and_name, trim_slash
 from trainables.quick_dataclass import dataclass
-from trainables.result_history import PARAMS_FILE, RESULT_FILE, flatten, frame, read_history
+from trainables.result_history import (
+    EXACT_PARAMS_FILE,
+    PARAMS_FILE,
+    RESULT_FILE,
+    flatten,
+    frame,
+    read_history,
+    read_line,
+)
 from trainables.store import fs, verify
 from trainables.store.manifest import Manifest, digest
 from trainables.store.retention import rank_key
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _ERROR_FILE = "error.txt"
-_FILES = (RESULT_FILE, PARAMS_FILE, _ERROR_FILE)
+_FILES = (RESULT_FILE, PARAMS_FILE, EXACT_PARAMS_FILE, _ERROR_FILE)
 _OCCURRED = re.compile(r"^Failure # \d+ \(occurred at (.{19})\)$", re.MULTILINE)
 
 
@@ -74,6 +82,7 @@ class Result(SaysInstead):
         self.best_checkpoints = list(best_checkpoints)
         self._config = config
         self._frame = metrics_dataframe
+        self._frame_given = metrics_dataframe is not None
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -137,7 +146,7 @@ class Result(SaysInstead):
         Raises FileNotFoundError if there is no such directory, TransferError.
         """
         if is_elsewhere(path):
-            return cls._from_elsewhere(os.fspath(path).rstrip("/"))
+            return cls._from_elsewhere(trim_slash(path))
         directory = Path(Checkpoint(path).path)  # takes file:// and ~ as every path does
         if not directory.is_dir():
             raise FileNotFoundError(f"there is no trial's directory {directory}")
@@ -159,7 +168,7 @@ class Result(SaysInstead):
             if not small and not listing:
                 raise FileNotFoundError(f"there is no trial's directory {shown(uri)}")
             found = [
-                (Checkpoint.from_uri(f"{place}/{each.key}", digest=each.digest), each.manifest) for each in listing
+                (Checkpoint.from_uri(child_of(place, each.key), digest=each.digest), each.manifest) for each in listing
             ]
             with locked_cache(f"trials/{digest(uri.encode())}") as directory:
                 for file in _FILES:
@@ -171,8 +180,7 @@ class Result(SaysInstead):
     @classmethod
     def _read(cls, directory: Path, published: Sequence[tuple[Checkpoint, Manifest]]) -> Result:
         history = read_history(directory / RESULT_FILE)
-        params = directory / PARAMS_FILE
-        config = _read_config(params.read_bytes(), directory.parent / "blobs") if params.is_file() else {}
+        config = _read_config(directory)
         remote_checkpoints = [(made, tagged.loads(bytes(content.metrics)) or {}) for made, content in published]
         return cls(
             metrics={**history[-1], "config": config} if history else {"config": config},
@@ -184,8 +192,8 @@ class Result(SaysInstead):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        of_fork = callable(self._frame)  # not all of it is in its own directory
-        frame_kept = self.metrics_dataframe if of_fork or self.path is None else None  # else read again when asked for
+        keeps_frame = self._frame_given or self.path is None  # else it is read again when asked for
+        frame_kept = self.metrics_dataframe if keeps_frame else None
         return {**self.__dict__, "_config": self.config, "_frame": frame_kept}
 
     def __repr__(self) -> str:
@@ -229,11 +237,18 @@ class _Blobs:
         return body
 
 
-def _read_config(params: bytes, blobs: Path) -> Any:
-    try:
-        return tagged.loads(params, blobs=_Blobs(blobs), pickles=False)
-    except OSError:
-        return tagged.loads(params)  # the directory was copied alone, or its experiment is damaged
+def _read_config(directory: Path) -> Any:
+    """The config as it was given, where that is stored; else as `params.json` has it."""
+    for name in (EXACT_PARAMS_FILE, PARAMS_FILE):
+        if not (directory / name).is_file() or not (params := (directory / name).read_bytes()):
+            continue
+        try:
+            return tagged.loads(params, blobs=_Blobs(directory.parent / "blobs"), pickles=False)
+        except OSError:
+            return tagged.loads(params)  # the directory was copied alone, or its experiment is damaged
+        except ValueError:
+            return read_line(params)  # plain JSON with NaN in it
+    return {}
 
 
 def _read_error(directory: Path, history: Sequence[Mapping[str, Any]]) -> BaseException | None:

@@ -1,7 +1,8 @@
-"""Reader and writer of `result.json`: one tagged JSON object per line and reported result.
+"""Reader and writer of `result.json`: one JSON object per line and reported result.
 
-It is a users' file: NaN and the infinities stand in it as Python's own `json` writes them, which pandas and others
-read. The JSON standard has them not, so everything else of ours tags them; of a history both forms are read.
+It is a file for other tools: arrays and tuples are lists, what JSON has not is text, and NaN and the infinities are
+written as Python's own `json` writes them. The exact values are in the journal. Older files have tagged values, which
+are read too.
 
 Where the newest checkpoint of a trial outlived the machine that had the results before it, each of these has a row that
 says no more than `{"training_iteration": 7, "missing": true}`.
@@ -11,16 +12,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from trainables import tagged
+from trainables.errors import MetricError
+from trainables.plain_json import plain_text
 
 if TYPE_CHECKING:
     import pandas
 
 RESULT_FILE = "result.json"
 PARAMS_FILE = "params.json"
+EXACT_PARAMS_FILE = ".params.json"
+"""The config as tagged JSON, where `params.json` cannot hold it exactly."""
 _ITERATION = "training_iteration"
 
 
@@ -56,30 +64,31 @@ def missing_row(iteration: int) -> dict[str, Any]:
 
 
 def write_line(result: Mapping[str, Any]) -> bytes:
-    """A result as a line of `result.json`. Raises MetricError, which names the key, for what cannot be written."""
-    data = tagged.dumps(result)
-    if _TAGGED_FLOAT in data:
-        bare = json.loads(data, object_hook=_bare_float)
-        data = json.dumps(bare, ensure_ascii=False, separators=(",", ":")).encode()
-    return data + b"\n"
+    """A result as a line of `result.json`."""
+    try:
+        data = tagged.dumps(result)
+    except MetricError:  # only from a callback that put it there: report() refuses it
+        return plain_text(result) + b"\n"
+    return (plain_text(result) if b'"$":' in data else data) + b"\n"
 
 
 def read_line(line: bytes) -> Any:
     """What a line of `result.json` holds. Raises ValueError for one that is damaged."""
     try:
-        return tagged.loads(line)
+        row = orjson.loads(line)
     except ValueError:
-        return tagged.untag(json.loads(line))  # slower, and it knows NaN and Infinity
+        row = json.loads(line)  # slower, and it knows NaN and Infinity
+    if b'"$"' in line and _has_only_tags(row):
+        with suppress(ValueError, TypeError, LookupError):
+            return tagged.untag(row)
+    return row
 
 
-_TAGGED_FLOAT = b'{"$":"float"'
-
-
-def _bare_float(value: dict[str, Any]) -> Any:
-    number = value.get("v")
-    if value.get("$") != "float" or not isinstance(number, str):
-        return value
-    return float(number)
+def _has_only_tags(value: Any) -> bool:
+    """Whether each key "$" is that of a tag, as older versions wrote them, and none is the user's own."""
+    if isinstance(value, dict):
+        return ("$" not in value or value.keys() == {"$", "v"}) and all(map(_has_only_tags, value.values()))
+    return not isinstance(value, list) or all(map(_has_only_tags, value))
 
 
 def flatten(metrics: Mapping[Any, Any], *, prefix: str = "") -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,12 @@ def _options(name: str, value: Any) -> str:
     return value
 
 
+def _s3_extra_args(name: str, value: Any) -> dict[str, Any]:
+    from trainables.transfer.s3_extra_args import checked_extra_args
+
+    return checked_extra_args(name, value)
+
+
 def _keep_local(name: str, value: Any) -> Any:
     if value == "all":
         return value
@@ -80,6 +86,9 @@ class SyncConfig(Config):
         ssh_key, ssh_port: of a host; None: as the user's ssh configuration says.
         keep_local: how many checkpoints of each trial stay on this machine once they are in the copy too, the newest of
             those that are kept; "all": every one.
+        s3_extra_args: of an S3 bucket: arguments of each upload, as boto3's `ExtraArgs` has them, for example
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/mine"}; None: none. They are stored with the
+            experiment.
         max_backlog: bytes, or a text like "10GB": a trial waits with its next checkpoint while more than that of it is
             still to be copied.
         max_backlog_s: the same, while its oldest checkpoint waits longer than so many seconds.
@@ -104,6 +113,7 @@ class SyncConfig(Config):
     )
     ssh_port: int | None = setting(optional(_port))
     keep_local: int | str = setting(_keep_local, "all")
+    s3_extra_args: Mapping[str, Any] | None = setting(optional(_s3_extra_args))
     max_backlog: int | str = setting(lambda name, value: parse_bytes(value, name=name), "10GB")
     max_backlog_s: float = setting(partial(check.seconds, zero=False), 86400)
 
@@ -132,6 +142,7 @@ class SyncConfig(Config):
             "options": self.options,
             "ssh_key": None if self.ssh_key is None else os.fspath(self.ssh_key),
             "ssh_port": self.ssh_port,
+            "s3_extra_args": self.s3_extra_args,
         }
 
     def _check_place(self) -> None:
@@ -157,6 +168,11 @@ class SyncConfig(Config):
                 told = f"{accepted}; a directory with a colon in its name is ./{place}"
                 raise invalid("SyncConfig: upload_dir", place, told)
 
+    def _is_s3(self) -> bool:
+        from trainables.transfer.s3_address import is_s3
+
+        return self.syncer == "auto" and self.upload_dir is not None and is_s3(self.upload_dir)
+
     def _check_used(self) -> None:
         """Refuse what would be ignored."""
         if self.delete_template is not None and self.syncer in (None, "auto"):
@@ -164,7 +180,12 @@ class SyncConfig(Config):
         commands = [text for text in (self.syncer, self.delete_template) if isinstance(text, str)]
         if self.options and not any("{options}" in text for text in commands):
             raise invalid("SyncConfig: options", self.options, "'', unless a command has {options}")
-        if self.upload_dir is None or (self.syncer == "auto" and is_host(self.upload_dir)):
+        if self.upload_dir is None:
+            return
+        if self.s3_extra_args is not None and not self._is_s3():
+            accepted = "None, unless upload_dir is a bucket of S3 (s3://...) and syncer is not given"
+            raise invalid("SyncConfig: s3_extra_args", self.s3_extra_args, accepted)
+        if self.syncer == "auto" and is_host(self.upload_dir):
             return
         for name in ("ssh_key", "ssh_port"):
             if getattr(self, name) is not None:

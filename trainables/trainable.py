@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import reprlib
@@ -22,7 +21,7 @@ from trainables.places import is_elsewhere
 from trainables.plain_metrics import no_metrics, plain_metrics
 from trainables.store import file_tree, fs, staging
 from trainables.store.manifest import MANIFEST_NAME
-from trainables.trainable_facts import TrainableFacts
+from trainables.trainable_facts import TrainableFacts, copied
 
 NOTE = "trainable"
 """Key of what a save has to remember, in the manifest of a published one, else in the checkpoint's metadata."""
@@ -63,7 +62,7 @@ class Trainable(TrainableFacts):
         self._last_result: dict[str, Any] | None = None
         self._result_logger: Any = None
         self._create_logger(logger_creator)
-        self.setup(copy.deepcopy(self.config))
+        self.setup(copied(self.config))
 
     # ------------------------------------------------------------ what users write
 
@@ -267,7 +266,7 @@ def take_over(trainable: Trainable, job: Job, keys: AutomaticKeys) -> bool:
     """Have a trainable that has run a trial go on as another one's; False: it cannot."""
     trainable._job, trainable._keys, trainable.config = job, keys, dict(job.config)
     trainable._last_result = None
-    return bool(trainable.reset_config(copy.deepcopy(trainable.config)))
+    return bool(trainable.reset_config(copied(trainable.config)))
 
 
 def write_save(trainable: Trainable, directory: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 import time
@@ -230,3 +231,14 @@ _KEPT: dict[str, Callable[[TrainableFacts], Any]] = {
 def _remove_own(directory: str, pid: int) -> None:
     if os.getpid() == pid:  # a forked child has only a copy of the object
         fs.remove_quietly(directory)
+
+
+def copied(config: dict[str, Any]) -> dict[str, Any]:
+    """Copy a config for the user's methods, which may change it."""
+    try:
+        return copy.deepcopy(config)
+    except Exception:  # a user's container that can only be pickled, like a dict whose __getattr__ raises KeyError
+        import cloudpickle
+
+        made: dict[str, Any] = cloudpickle.loads(cloudpickle.dumps(config))
+        return made

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.door import driver
 from trainables.errors import TrainingFailedError
-from trainables.places import is_elsewhere
+from trainables.places import child_of, is_elsewhere
 from trainables.tunable_trainer import TunableTrainer
 from trainables.user_frames import from_the_call
 
@@ -44,7 +44,7 @@ class BaseTrainer(TunableTrainer):
             tuner = driver().Tuner.restore(path, self, **how)
         else:
             tuner = driver().Tuner(self, param_space=self.param_space, run_config=self.run_config)
-        result: Result = tuner.fit()[0]
+        result: Result = driver().fit_trainer(tuner, type(self))[0]
         if result.error is not None:
             raise TrainingFailedError(
                 f"the training failed: {result.error}\nWhat it has saved is in {result.path}; "
@@ -62,7 +62,7 @@ class BaseTrainer(TunableTrainer):
         storage = self.run_config.storage_path or self.run_config.local_dir
         if storage is None or not is_elsewhere(storage):
             return str(here)
-        return f"{shown(os.fspath(storage)).rstrip('/')}/{here.name}"
+        return child_of(shown(os.fspath(storage)), here.name)
 
     @classmethod
     @from_the_call

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainables.addresses import CheckpointAddress, Selector, address_in
+from trainables.addresses import CheckpointAddress, Selector, address_in, checkpoint_address
 from trainables.checkpoint import Checkpoint
 from trainables.errors import CheckpointNotFoundError
 from trainables.places import is_elsewhere, parent_and_name
@@ -93,7 +93,11 @@ def selected(trials: Sequence[Trial], selector: Selector, *, of: str = "") -> tu
 
     Raises CheckpointNotFoundError, which names what there is, the nearest first.
     """
-    there = f"there is no checkpoint {shown(of)}@{selector}" if of else f"there is no checkpoint {selector}"
+    there = (
+        f"there is no checkpoint {checkpoint_address(shown(of), selector)}"
+        if of
+        else f"there is no checkpoint {selector}"
+    )
     if selector.tag:
         tagged = {tag: (trial, record) for trial in trials for record in trial.checkpoints for tag in record.tags}
         if selector.tag in tagged:

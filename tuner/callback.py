@@ -12,6 +12,7 @@ from typing import Any
 from trainables.checkpoint import Checkpoint
 from tuner.error import SettingError
 from tuner.experiment.trial import Trial
+from tuner.slow_calls import timed
 
 Trials = Sequence[Trial]
 """All trials in order of creation, live and read-only: it grows while it is looked at, and is never a copy."""
@@ -20,8 +21,10 @@ Trials = Sequence[Trial]
 class Callback:
     """Base of all callbacks. Override what is of interest; every method does nothing here.
 
-    Every hook runs in the loop's thread and holds it up. What a hook raises ends the run, and the run can be resumed.
-    Arguments are given by name; take `**info` too, so that later ones do no harm. `iteration` counts the loop's turns.
+    Every hook runs in the loop's thread and holds it up: the reports and starts of all trials wait for it. One that
+    takes over a second is logged once; do what takes long in a thread. What a hook raises ends the run, and the run can
+    be resumed. Arguments are given by name; take `**info` too, so that later ones do no harm. `iteration` counts the
+    loop's turns.
 
     A result may be changed in `on_trial_result`: `result["should_checkpoint"] = True` asks for a save in this step.
     When a trial goes back to a checkpoint and reports iterations again, only a callback that defines `on_rollback` is
@@ -222,11 +225,11 @@ class CallbackList:
 
     def is_preempted(self) -> bool:
         """Whether somebody has seen that this machine is about to be taken away."""
-        return any(hook() for _, hook in self._hooks["is_preempted"])
+        return any(self._call_one("is_preempted", *pair) for pair in self._hooks["is_preempted"])
 
     def get_state(self) -> dict[str, Any]:
         """The states of those that have one, by class name and number among its like."""
-        states = {key: callback.get_state() for key, callback in self._named()}
+        states = {key: self._call_one("get_state", each, each.get_state) for key, each in self._named()}
         return {key: state for key, state in states.items() if state is not None}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -264,9 +267,10 @@ class CallbackList:
             self._call_one(name, callback, hook, **arguments)
 
     @staticmethod
-    def _call_one(name: str, callback: Callback, hook: Callable[..., Any], **arguments: Any) -> None:
+    def _call_one(name: str, callback: Callback, hook: Callable[..., Any], **arguments: Any) -> Any:
         try:
-            hook(**arguments)
+            with timed(lambda: f"{type(callback).__qualname__}.{name}"):
+                return hook(**arguments)
         except Exception as error:
             _explain(error, callback, name)
             raise
@@ -282,7 +286,7 @@ def _check(callback: object) -> None:
 
 def _explain(error: Exception, callback: Callback, hook: str) -> None:
     """Say in the traceback whose hook it was; the error itself stays what the user knows."""
-    note = f'raised by {type(callback).__qualname__}.{hook}, a callback of this run; resume="AUTO" continues the run'
+    note = f"raised by {type(callback).__qualname__}.{hook}, a callback of this run"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 

@@ -142,7 +142,7 @@ def chdir_to_trial_dir() -> bool:
 
 
 def grace_s() -> float:
-    """TUNE_GRACE_S: seconds that running trials have to save after a SIGTERM; default 30."""
+    """TUNE_GRACE_S: seconds that running trials have to save after a SIGTERM or SIGHUP; default 30."""
     return _seconds("TUNE_GRACE_S", 30.0)
 
 
@@ -151,9 +151,12 @@ def openmp_threads() -> int:
     return int(os.environ["OMP_NUM_THREADS"].split(",")[0])
 
 
-def set_variable(name: str, value: str) -> None:
-    """Set a variable for this process and its children: how an attempt gets its environment after the fork."""
-    os.environ[name] = value
+def set_variable(name: str, value: str | None) -> None:
+    """Set a variable for this process and its children; None: remove it. An attempt gets its environment this way."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def journal_push_s() -> float | None:

@@ -5,7 +5,7 @@
 
 Every running trial gets the grace time (TUNE_GRACE_S, 30 s): a class trainable saves at its next step, a function sees
 `get_context().should_stop()`. None of that counts as a failure; the run raises `SystemExit(143)`, and is continued by
-`resume="AUTO"`. SIGTERM and SIGUSR1 are heard without any of this.
+`resume="AUTO"`, or by `Tuner.restore(path, trainable)`. SIGTERM, SIGUSR1 and SIGHUP do the same without a callback.
 """
 
 from __future__ import annotations

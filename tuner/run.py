@@ -116,9 +116,10 @@ def run(
         scheduler: what stops, pauses or changes trials by their results: a `TrialScheduler`, or its name ("asha");
             None: none does (FIFO).
         checkpoint_config: a `CheckpointConfig`: which checkpoints are made, and which stay. None: all stay.
-        keep_checkpoints_num: the same as its `num_to_keep`: the best so many of a trial stay, and the latest. None:
-            all.
-        checkpoint_score_attr: what ranks them: "auc" or "max-auc" (higher is better), "min-loss". None: recency.
+        keep_checkpoints_num: the same as its `num_to_keep`: the best so many of each trial stay, and its latest.
+            None: all.
+        checkpoint_score_attr: what ranks them: "auc" or "max-auc" (higher is better), "min-loss". A metric that is
+            itself called "max-auc" comes first. None: recency.
         checkpoint_freq: class trainables save every so many iterations; 0: not by themselves; "auto": when what would
             be lost, by the interruptions that the run has seen, costs more than a save (at most 2 % of the time while
             there were none). Functions decide themselves: see `should_save()`.
@@ -189,7 +190,7 @@ def run(
         MetricMissingError: `metric`, or one that a plug-in goes by, never comes, or nothing is reported; resumable.
         TrialsFailedError: a trial failed; `.analysis` holds all results.
         Interrupted: after Ctrl-C; `.analysis` holds what there is, and the same call continues. SIGTERM raises
-            SystemExit(143).
+            SystemExit(143), SIGHUP SystemExit(129).
         SyncError: all is done, and something did not reach the copy; `.analysis` holds all results.
 
     Example:
@@ -208,8 +209,9 @@ def run(
     if keep_checkpoints_num is not None:
         checkpointing = replace(checkpointing, num_to_keep=keep_checkpoints_num)
     if checkpoint_score_attr is not None:
-        attribute, order = parse_score_attr(checkpoint_score_attr)
-        checkpointing = replace(checkpointing, checkpoint_score_attribute=attribute, checkpoint_score_order=order)
+        _, order = parse_score_attr(checkpoint_score_attr)
+        score = {"checkpoint_score_attribute": checkpoint_score_attr, "checkpoint_score_order": order}
+        checkpointing = replace(checkpointing, **score)
     if checkpoint_freq:
         checkpointing = replace(checkpointing, checkpoint_frequency=checkpoint_freq)
     if checkpoint_at_end:

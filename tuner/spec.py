@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from trainables.checkpoint import Checkpoint
 from trainables.checkpoint_config import AUTO
-from trainables.command.command import Command
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy, FailureConfig, RunConfig, SyncConfig
 from trainables.errors import InvalidSettingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.quick_dataclass import dataclass
 from trainables.runtime.function_trainable import is_class_api
 from trainables.trainable import saves
+from trainables.transfer.open import shown
 from trainables.tunable_trainer import TunableTrainer
 from trainables.validation import Check, duration_or_none, flag, optional
 from tuner import knobs
@@ -41,6 +41,7 @@ from tuner.experiment.resume import Base, Resume, parse
 from tuner.orders.settable import is_count, samples, trials_at_once
 from tuner.registry import resolve_trainable
 from tuner.resources import resources_of
+from tuner.search.containers import lay_open
 
 Named = str | dict[str, dict[str, Any] | None]
 """A plug-in in a config file: `asha`, or `{asha: {max_t: 10}}`."""
@@ -201,6 +202,7 @@ class Spec:
     trainable_name: str = _setting(default="")
     rerun: Rerun = _setting(default=Rerun())
     """What becomes of an experiment of that name; the environment says so."""
+    started_by: str = _setting(default="tune.run")  # messages on how to continue are in its form
     takes_max: bool = _setting(default=False)  # nobody has said which value of the metric is best
     resources_for: Callable[[Mapping[str, Any]], Any] | None = _setting()
     """What one trial asks for, from its config, where that is not the same for all; None from it: what all ask for."""
@@ -242,8 +244,7 @@ class Spec:
         given = self.log_to_file
         if isinstance(given, bool):
             return "stdout", "stderr"
-        stdout, stderr = (given, given) if isinstance(given, str) else given
-        return stdout, stderr
+        return (given, given) if isinstance(given, str) else (given[0], given[1])
 
     def for_worker(self) -> dict[str, Any]:
         """What a `Job` has of the settings."""
@@ -324,8 +325,8 @@ def _related(values: Mapping[str, Any]) -> dict[str, Any]:
     if callable(asked) and not hasattr(asked, "bundles"):
         asked, resources_for = None, asked
     changed |= {"resources_per_trial": asked, "resources_for": resources_for}
-    if isinstance(values["param_space"], Mapping) and isinstance(trainable, GroupTrainable | Command):
-        changed["param_space"] = trainable.checked_space(values["param_space"])
+    if isinstance(values["param_space"], Mapping):
+        changed["param_space"] = lay_open(values["param_space"], getattr(trainable, "checked_space", None))
     if values["overwrite"] and resume.base is not Base.NEW:
         raise SettingError(f"overwrite=True and resume={values['resume']!r} exclude each other: give one of them")
     if values["metric"] is not None and values["mode"] is None:
@@ -344,7 +345,6 @@ def _places(place: Any, sync: SyncConfig) -> dict[str, Any]:
         return {"sync_config": sync}
     uri = os.fspath(place)
     if sync.upload_dir is not None and os.fspath(sync.upload_dir) != uri:
-        raise SettingError(
-            f"storage_path={uri!r} and upload_dir={os.fspath(sync.upload_dir)!r} mean the same; give one of them"
-        )
+        one, other = shown(uri), shown(os.fspath(sync.upload_dir))
+        raise SettingError(f"storage_path={one!r} and upload_dir={other!r} mean the same; give one of them")
     return {"sync_config": replace(sync, upload_dir=uri), "storage_path": cache_of(uri)}

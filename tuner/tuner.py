@@ -10,6 +10,7 @@ from typing import Any
 
 from trainables.config import RunConfig, SyncConfig
 from trainables.places import parent_and_name
+from trainables.transfer.s3_address import is_s3
 from trainables.tunable_trainer import TunableTrainer
 from trainables.user_frames import from_the_call
 from trainables.validation import checked_arguments, checked_names, no_effect
@@ -18,6 +19,7 @@ from tuner.driver.build import execute
 from tuner.error import ExperimentNotFoundError, SettingError, TuneError
 from tuner.experiment import unpickling
 from tuner.experiment.blobs import Blobs
+from tuner.experiment.continuing import TUNER, resume_words
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import is_experiment, read_settings
 from tuner.experiment.resume import Base, Errored, Resume
@@ -75,6 +77,7 @@ class Tuner:
         trainable: a function, a `tune.Trainable` subclass, a trainer, or a registered name; None is refused.
         param_space: the search space: a dict, also nested, of plain values, of domains such as `tune.uniform(0, 1)`,
             and of `tune.grid_search([...])`, or a define-by-run function `f(trial)`. None: trials without parameters.
+            Dataclasses, namespaces and other mappings in it are searched too, and a trial gets them with values.
         tune_config: a `TuneConfig`: how to search. None: its defaults, which are one trial.
         run_config: a `RunConfig`: name, storage, checkpoints, failures, output; None: a trainer's own, else the
             defaults.
@@ -109,7 +112,9 @@ class Tuner:
         given = {name: getattr(tune, name) for name in given_by(Giver.TUNE)}
         given |= {name: getattr(run, name) for name in given_by(Giver.RUN)}
         given["storage_path"] = run.storage_path if run.storage_path is not None else run.local_dir
-        self._spec = Spec(trainable=trainable, param_space=param_space, raise_on_failed_trial=False, **given)
+        self._spec = Spec(
+            trainable=trainable, param_space=param_space, raise_on_failed_trial=False, started_by=TUNER, **given
+        )
 
     @from_the_call
     def fit(self) -> ResultGrid:
@@ -119,7 +124,8 @@ class Tuner:
         raise: see `ResultGrid.errors`.
         """
         if self._results is not None and self._restored_from is None:
-            raise TuneError("this Tuner has run already; Tuner.restore(path, trainable) continues its experiment")
+            words = resume_words(self._results.experiment_path, TUNER)
+            raise TuneError(f"this Tuner has run already; {words} continues its experiment")
         self._results = ResultGrid(execute(self._spec))
         return self._results
 
@@ -182,6 +188,8 @@ class Tuner:
                 stored, sync = _stored(paths)
             storage, name = parent_and_name(path)
             sync = replace(sync or SyncConfig(), upload_dir=None)  # it goes on where it was found
+            if not is_s3(path):
+                sync = replace(sync, s3_extra_args=None)
         else:
             paths = ExperimentPaths(as_local_path(path))
             stored, sync = _stored(paths)
@@ -210,6 +218,12 @@ class Tuner:
         resume = Resume(base, errored, only_errored=not resume_unfinished)
         made._spec = replace(made._spec, resume=resume, inherits=tuple(inherits))
         return made
+
+
+def fit_trainer(tuner: Tuner, trainer: type) -> ResultGrid:
+    """Run the `Tuner` of a trainer's `fit()`: messages on how to continue name the trainer's own `restore`."""
+    tuner._spec = replace(tuner._spec, started_by=trainer.__name__)
+    return tuner.fit()
 
 
 def _check_path(method: str, path: Any) -> None:

@@ -14,7 +14,7 @@ from tuner.cli.config_file import KEYS, key_types
 from tuner.run import run
 from tuner.spec import Giver, Spec
 
-INNER = ("inherits", "trainable_name", "rerun", "takes_max", "resources_for")
+INNER = ("inherits", "trainable_name", "rerun", "started_by", "takes_max", "resources_for")
 """Rows that nobody gives."""
 CALLED = {"param_space": "config", "trainable": "run_or_experiment"}
 """What `tune.run` calls a setting that has another name there."""

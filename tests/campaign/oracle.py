@@ -236,8 +236,7 @@ def _expected(seen: Seen, trial: str, facts: list[Fact]) -> set[str]:
         there = {name for life in seen.lives for name in life.kept_there.get(trial, ())}
         first = _first_generation_since(seen)
         saved = [ref for ref in saved if ref["name"] in there or ref["generation"] >= first]
-    since = _since_cloned(saved, facts) if seen.plan.keep is not None or seen.plan.budget else saved
-    return best(since, seen.plan.keep, seen.plan.attr, facts)
+    return best(saved, seen.plan.keep, seen.plan.attr, facts)
 
 
 def _order(ref: Fact) -> tuple[int, int, int]:
@@ -263,15 +262,6 @@ def _saved(facts: list[Fact]) -> list[Fact]:
         elif fact["kind"] == "set_aside":
             saved.pop(fact["ref"]["name"], None)
     return list(saved.values())
-
-
-def _since_cloned(saved: list[Fact], facts: list[Fact]) -> list[Fact]:
-    """Once a clone has one of its own, those of its life before go."""
-    began = 0
-    for fact in facts:
-        if fact["kind"] == "attempt" and fact.get("checkpoint", {}).get("trial_id", fact["trial"]) != fact["trial"]:
-            began = fact["attempt"]
-    return [ref for ref in saved if ref["attempt"] >= began] or saved
 
 
 # --- what is left ---------------------------------------------------------------------------------------------

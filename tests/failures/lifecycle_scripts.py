@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -119,7 +121,27 @@ class Stage:
         path.write_text(f"import tuner as tune\nfrom talk import gate, tell\n{text}")
         return path
 
-    def start(self, script: Path | str = "script.py", *arguments: object, **environment: str) -> Script:
+    def start(
+        self,
+        script: Path | str = "script.py",
+        *arguments: object,
+        nohup: bool = False,
+        terminal: int | None = None,
+        **environment: str,
+    ) -> Script:
+        """Start a script.
+
+        Args:
+            nohup: It ignores SIGHUP.
+            terminal: Its controlling terminal, which gets its output.
+        """
+
+        def prepare() -> None:
+            if nohup:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            if terminal is not None:
+                fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
         output = self.place / f"output-{len(self._scripts)}"
         search = os.pathsep.join([str(self.place), *sys.path])
         variables = {**os.environ, "TALK": str(self.place), "HOME": str(self.place), "PYTHONPATH": search}
@@ -127,11 +149,12 @@ class Stage:
             process = subprocess.Popen(
                 [sys.executable, str(self.place / script), *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
+                stdout=file if terminal is None else terminal,
+                stderr=file if terminal is None else terminal,
                 cwd=self.place,
                 env={**variables, "RESULTS": str(self.results), **environment},
                 start_new_session=True,
+                preexec_fn=prepare if nohup or terminal is not None else None,
             )
         started = Script(self, process, output)
         self._scripts.append(started)

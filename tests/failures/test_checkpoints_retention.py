@@ -333,6 +333,36 @@ def test_d01_both_prefixes_name_a_direction(tmp_path, attr, best, caplog):
     assert warned(caplog, "") == []
 
 
+@pytest.mark.parametrize("attr", ["max-auc", "min-loss", "max-max-auc"])
+@pytest.mark.parametrize("given", ["arguments", "config"])
+def test_d01_a_metric_may_be_called_like_a_prefix_and_another_one(tmp_path, attr, given, caplog, capsys):
+    name, order = "max-auc" if "auc" in attr else "min-loss", attr[:3]
+
+    def train_fn(config):
+        for value in (3.0, 9.0, 1.0, 5.0):
+            tune.report({name: value}, checkpoint=tune.Checkpoint.from_dict({"value": value}))
+
+    settings = {"keep_checkpoints_num": 1, "checkpoint_score_attr": attr}
+    if given == "config":
+        settings = {"checkpoint_config": tune.CheckpointConfig(1, attr, order)}
+    analysis = run(train_fn, tmp_path, name="e", executor="inline", **settings)
+    best = {"max": 9.0, "min": 1.0}[order]
+    read = tune.ExperimentAnalysis(tmp_path / "e")
+    for found in (analysis, read):
+        assert [record.metrics[name] for record in found.trials[0].checkpoints] == [best, 5.0]
+        assert [record.metrics[name] for record in found.best_checkpoints(found.trials[0])] == [best]
+    assert not warned(caplog, "score attribute")
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "e"), "0", "--why", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["why"]
+    assert [(row["metrics"], row["why"]) for row in rows if row["iteration"] in (2, 3) and row["fate"] == "kept"] == [
+        ({name: best}, [f"best:1:{attr}"])
+    ]
+    assert main(["retention", str(tmp_path / "e"), "--policy", f"best:1:{attr}", "--json"]) == 0
+    (would,) = json.loads(capsys.readouterr().out)["trials"]
+    assert would["kept"] == would["would_keep"]
+
+
 def test_d02_a_mistyped_attribute_is_one_warning_with_the_nearest_key(tmp_path, caplog):
     run(count_up, tmp_path, config={"n": 5}, num_samples=2, keep_checkpoints_num=1, checkpoint_score_attr="scroe")
     (only,) = warned(caplog, "scroe")

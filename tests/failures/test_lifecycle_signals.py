@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import shutil
 import signal
 import sys
@@ -23,6 +24,7 @@ from lifecycle_scripts import Script, Stage, iterations, kept
 import tuner as tune
 from trainables.store import verify
 from tuner.error import SyncError, TrialsFailedError
+from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import load_state
 from tuner.schedulers import ASHAScheduler
@@ -46,6 +48,8 @@ import json, os, signal
 
 class Saves(tune.Callback):
     def on_checkpoint(self, iteration, trials, trial, checkpoint, **info):
+        if "PRINTS" in os.environ:
+            print("a checkpoint", flush=True)
         tell("saved", trial.config["i"], trial.checkpoints[-1].iteration)
     def on_trial_result(self, iteration, trials, trial, result, **info):
         if os.environ.get("HOW") == "exception" and result["i"] == 2 and result["n"] == 3:
@@ -119,9 +123,18 @@ def driver_heard(script: Script, number: int, *, group: bool = False) -> None:
 # --- preemption -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    ("number", "status", "ended"),
+    [
+        (signal.SIGTERM, 143, "preempted"),
+        (signal.SIGUSR1, 143, "preempted"),
+        (signal.SIGHUP, 129, "hung_up"),
+    ],
+)
 @pytest.mark.parametrize("group", [False, True])
-def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume_loses_nothing(tmp_path, number, group):
+def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume_loses_nothing(
+    tmp_path, number, status, ended, group
+):
     with stage_of(tmp_path) as stage:
         script = stage.start(ORDER="[0, 2]")
         script.hear("step", 2)
@@ -130,8 +143,9 @@ def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume
         driver_heard(script, number, group=group)
         stage.let(1, "gate0")
         stage.let(1, "gate2")
-        assert script.wait() == 143, script.output
+        assert script.wait() == status, script.output
         assert "RETURNED" not in script.output and "resume=" in script.output
+        assert load_state(ExperimentPaths(stage.results / "e")).run_ended == ended
         before = trials_of(stage)
         assert {i: (t.status, t.iteration, kept(t)) for i, t in before.items()} == {
             0: ("PAUSED", 3, ["checkpoint_000003"]),
@@ -147,7 +161,51 @@ def test_f36_a_signal_to_the_driver_saves_every_running_class_trial_and_a_resume
             assert (trial.num_failures, trial.num_lost, trial.attempt) == (0, 0, 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_f36_a_terminal_that_is_gone_ends_the_run_as_sigterm_does_though_a_callback_prints(tmp_path):
+    ours, theirs = pty.openpty()
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0]", PRINTS="1", terminal=theirs)
+        os.close(theirs)
+        until_step(script, 0, 3)
+        os.close(ours)  # the kernel sends SIGHUP to the foreground group, and fails each write from now on
+        script.hear("halt")
+        stage.let(1, "gate0")
+        assert script.wait() == 129
+        trial = trials_of(stage)[0]
+        assert (trial.status, trial.iteration, kept(trial)) == ("PAUSED", 3, ["checkpoint_000003"])
+        assert trial.end_reason is None and "SIGHUP" in ended_because(trial)
+
+
+def test_f36_under_nohup_a_run_ignores_sighup_and_so_do_its_trials(tmp_path):
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0, 2]", nohup=True)
+        pids = [int(line.split()[2]) for line in script.hear("setup", 2) if line.startswith("setup")]
+        until_step(script, 0, 2)
+        script.send_to_all(signal.SIGHUP)
+        for pid in pids:
+            os.kill(pid, signal.SIGHUP)
+        stage.let(9, "gate0")
+        stage.let(9, "gate2")
+        assert "RETURNED ['TERMINATED', 'TERMINATED']" in script.ends_well()
+        assert {trial.attempt for trial in trials_of(stage).values()} == {1}
+
+
+def test_f36_sighup_to_every_process_of_a_run_lets_its_trials_save(tmp_path):
+    """As systemd sends it to all of a login session."""
+    with stage_of(tmp_path) as stage:
+        script = stage.start(ORDER="[0]")
+        (trial,) = [int(line.split()[2]) for line in script.hear("setup") if line.startswith("setup")]
+        until_step(script, 0, 3)
+        keeper = parent_of(trial)
+        for pid in (trial, keeper, parent_of(keeper), script.process.pid):
+            os.kill(pid, signal.SIGHUP)
+        script.hear("halt")
+        stage.let(1, "gate0")
+        assert script.wait() == 129, script.output
+        assert (trials_of(stage)[0].iteration, kept(trials_of(stage)[0])) == (3, ["checkpoint_000003"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_f36_a_signal_to_one_trial_saves_it_and_the_run_continues_it_without_counting_a_failure(tmp_path, number):
     with stage_of(tmp_path) as stage:
         script = stage.start(ORDER="[0, 2]")
@@ -216,9 +274,12 @@ print("RETURNED", [trial.status for trial in analysis.trials])
         ("0", "0", 1, "leaves 3", "PENDING", 0),  # it never saves: nothing to wait for
     ],
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "status_of_script"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)],
+)
 def test_f36_functions_that_look_return_and_those_that_do_not_end_with_their_latest_checkpoint(
-    tmp_path, number, looks, every, steps, last, status, goes_on_at
+    tmp_path, number, status_of_script, looks, every, steps, last, status, goes_on_at
 ):
     with stage_of(tmp_path, FUNCTION) as stage:
         stage.gate()
@@ -228,7 +289,7 @@ def test_f36_functions_that_look_return_and_those_that_do_not_end_with_their_lat
         driver_heard(script, number)
         stage.let(steps)
         script.hear(last)
-        assert script.wait() == (143 if number == signal.SIGTERM else -signal.SIGINT), script.output
+        assert script.wait() == status_of_script, script.output
         assert "RETURNED" not in script.output
         (trial,) = tune.ExperimentAnalysis(stage.results / "e").trials
         assert (trial.status, trial.num_failures) == (status, 0)
@@ -269,6 +330,10 @@ def process_in(directory):
     raise AssertionError(f"no process works in {directory}")
 
 
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------
 
 
@@ -287,7 +352,7 @@ def test_f37_ctrl_c_once_stops_in_order_and_leaves_the_trials_resumable(tmp_path
         assert stopping in script.output and "RETURNED" not in script.output and "Traceback" not in script.output
         assert script.output.splitlines()[-3:] == [
             "stopped by Ctrl-C: 0 of 3 trials had ended",
-            f"to continue: the same call with name='e' and resume=\"AUTO\", or Tuner.restore('{stage.results}/e', ...)",
+            "to continue: the same call with name='e' and resume=\"AUTO\"",
             "results so far: `except tune.Interrupted as stopped: stopped.analysis`",
         ]
         assert [trial.status for trial in trials_of(stage).values()] == ["PAUSED", "PAUSED"]
@@ -384,14 +449,14 @@ def test_f37_the_users_own_handlers_are_back_after_the_run(tmp_path, handler, en
             if ends != "well":
                 raise RuntimeError("a callback's mistake")
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         try:
             tune.run(one, storage_path=tmp_path, executor="inline", verbose=0, callbacks=[Fails()])
         except RuntimeError:
             assert ends != "well"
-        assert [signal.getsignal(number) for number in numbers] == [handler] * 3
+        assert [signal.getsignal(number) for number in numbers] == [handler] * 4
     finally:
         for number, old in before.items():
             signal.signal(number, old)
@@ -462,12 +527,32 @@ def test_in_one_process_a_signal_and_a_budget_act_at_the_trials_next_result(tmp_
     with pytest.raises(SystemExit) as left:
         tune.run(endless, name="preempted", config={"signal": signal.SIGTERM}, **given)
     assert left.value.code == 143
+    with pytest.raises(SystemExit) as left:
+        tune.run(endless, name="hung-up", config={"signal": signal.SIGHUP}, **given)
+    assert left.value.code == 129
     spent = tune.run(endless, name="spent", config={"signal": 0}, time_budget_s=0.2, **given)
     assert [trial.status for trial in spent.trials[:1]] == ["PAUSED"]
     assert spent.results_df["end_reason"].iloc[0] == "time budget spent"
     stored = tune.ExperimentAnalysis(tmp_path / "preempted").results_df
     assert stored["end_reason"].iloc[0] == "stopped by SIGTERM"
+    stored = tune.ExperimentAnalysis(tmp_path / "hung-up").results_df
+    assert stored["end_reason"].iloc[0] == "stopped by SIGHUP (terminal or ssh connection closed)"
     assert {trial.attempt for trial in spent.trials[1:]} <= {0, 1}
+
+
+def test_in_one_process_sighup_that_is_ignored_stays_ignored(tmp_path):
+    def hung_up(config):
+        for n in range(3):
+            signal.raise_signal(signal.SIGHUP)
+            tune.report({"n": n})
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        analysis = tune.run(hung_up, storage_path=tmp_path, executor="inline", verbose=0)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [(trial.status, trial.iteration) for trial in analysis.trials] == [("TERMINATED", 3)]
 
 
 def test_a_trial_that_a_scheduler_or_a_stopper_ends_saves_only_under_checkpoint_at_end(tmp_path):
@@ -634,11 +719,11 @@ def saves_once(config):
     tune.report({"n": 1}, checkpoint=tune.Checkpoint.from_dict({"n": 1}))
 
 
-def interrupts(when):
-    """A callback that gets Ctrl-C at that moment."""
+def interrupts(when, number=signal.SIGINT):
+    """A callback that gets Ctrl-C, or another signal, at that moment."""
 
     def strike(self, *arguments, **info):
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
     return type("Interrupts", (tune.Callback,), {when: strike})()
 
@@ -681,3 +766,104 @@ def test_f37_ctrl_c_before_the_wait_for_a_store_that_hangs_ends_with_what_is_mis
         )
     assert [trial.status for trial in raised.value.analysis.trials] == ["TERMINATED"]
     assert any("checkpoint_000001" in line for line in raised.value.missing)
+
+
+FINISHED = """
+import os, signal
+number = int(os.environ["NUMBER"])
+
+class Strikes(tune.Callback):
+    def on_experiment_end(self, trials, **info):
+        if os.environ["WHEN"] == "callback":
+            signal.raise_signal(number)
+
+def train(config):
+    tune.report({"n": 1})
+
+analysis = tune.run(
+    train,
+    name="e",
+    storage_path=os.environ["RESULTS"],
+    callbacks=[Strikes()],
+    executor="inline",
+    on_end=f"kill -{number} $PPID" if os.environ["WHEN"] == "hook" else None,
+)
+print("RETURNED", [trial.status for trial in analysis.trials])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["callback", "hook"])
+def test_f36_a_notice_after_the_last_trial_does_not_change_how_a_finished_script_ends(tmp_path, number, when):
+    with stage_of(tmp_path, FINISHED) as stage:
+        assert "RETURNED ['TERMINATED']" in stage.run(NUMBER=str(int(number)), WHEN=when)
+        assert load_state(ExperimentPaths(stage.results / "e")).run_ended == "finished"
+
+
+def test_f36_a_script_with_a_handler_gets_a_late_notice_when_the_run_has_returned(tmp_path):
+    got = []
+    arrived = tmp_path / "share" / "e" / "journal"
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append((number, arrived.exists())))
+    try:
+        analysis = tune.run(
+            saves_once,
+            storage_path=tmp_path / "results",
+            name="e",
+            sync_config=tune.SyncConfig(upload_dir=tmp_path / "share"),
+            callbacks=[interrupts("on_experiment_end", signal.SIGTERM)],
+            executor="inline",
+            verbose=0,
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert got == [(signal.SIGTERM, True)], "once, after everything was copied"
+    assert [trial.status for trial in analysis.trials] == ["TERMINATED"]
+
+
+def test_f36_a_second_notice_changes_nothing(tmp_path):
+    got = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+
+    class Twice(tune.Callback):
+        def on_trial_result(self, iteration, trials, trial, result, **info):
+            signal.raise_signal(signal.SIGTERM)
+
+        def on_experiment_end(self, trials, **info):
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(SystemExit) as left:
+            tune.run(saves_once, storage_path=tmp_path, name="e", callbacks=[Twice()], executor="inline", verbose=0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 143 and got == []
+
+
+def test_f36_a_late_notice_bounds_the_wait_for_a_store_that_hangs_by_the_grace_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_GRACE_S", "0.1")
+    hang = tmp_path / "hang"
+
+    def hangs(source, target):
+        while hang.exists():
+            time.sleep(0.1)  # until its process is ended
+        if os.path.isdir(source):
+            shutil.copytree(source, target, dirs_exist_ok=True)
+
+    class Hangs(tune.Callback):
+        def on_trial_start(self, iteration, trials, trial, **info):
+            hang.touch()
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        with pytest.raises(SyncError, match="did not arrive") as raised:
+            tune.run(
+                saves_once,
+                storage_path=tmp_path / "results",
+                name="e",
+                sync_config=tune.SyncConfig(upload_dir=tmp_path / "share", syncer=hangs),
+                callbacks=[Hangs(), interrupts("on_experiment_end", signal.SIGTERM)],
+                verbose=0,
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [trial.status for trial in raised.value.analysis.trials] == ["TERMINATED"]

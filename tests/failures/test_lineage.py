@@ -1,7 +1,11 @@
-"""What was saved before a trial started anew, or became a clone, is not its best, and goes once there is more (R4)."""
+"""What a trial saved before it started anew is not its best, and is deleted once it saves again (R4).
+
+The best of a clone, and of a trial that is tried again, is the best of all its lives.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 import pytest
 
 import tuner as tune
+from tests.tuner.replicated import answer
+from tuner.analysis import scopes
 from tuner.schedulers.base import Decision, Exploit, TrialScheduler
 from tuner.tuner import ResultGrid
 
@@ -90,7 +96,7 @@ def test_d06_what_the_ended_life_saved_stays_until_there_is_something_newer(tmp_
 
 
 def rising(config: dict[str, Any]) -> None:
-    """As a clone it reports less than before: by its scores the life before would be the best."""
+    """As a clone it reports less than before: by its scores the life before is the best."""
     start, base = tune.get_checkpoint(), config["base"]
     step = 0 if start is None else int(start.to_dict()["step"])
     while step < 6:
@@ -117,16 +123,113 @@ class Cloned(TrialScheduler):
         return next(iter(pending), None)
 
 
-@pytest.mark.parametrize("keep", [1, None])
-def test_t13_the_best_of_a_clone_is_not_of_its_own_life_before(tmp_path: Path, keep: int | None) -> None:
-    settings: dict[str, Any] = {"metric": "s", "mode": "max", "checkpoint_score_attr": "s"}
+@pytest.mark.parametrize(
+    ("keep", "attribute", "left"),
+    [
+        (1, "s", [13, -94]),
+        (2, "s", [12, 13, -94]),
+        (None, "s", [11, 12, 13, -94]),
+        (1, None, [-94]),
+    ],
+)
+def test_t13_the_best_of_a_clone_is_the_best_of_all_its_lives(
+    tmp_path: Path, keep: int | None, attribute: str | None, left: list[int]
+) -> None:
+    settings: dict[str, Any] = {"metric": "s", "mode": "max", "checkpoint_score_attr": attribute}
     donor, clone = run(
         rising, tmp_path, scheduler=Cloned(), config={"base": tune.grid_search([0, 10])}, max_concurrent_trials=1,
         keep_checkpoints_num=keep, stop={"training_iteration": 5}, **settings,
     ).trials  # fmt: skip
     read = tune.ExperimentAnalysis(tmp_path / "e")
     assert clone.clones and donor.trial_id == clone.started_from.trial_id
-    assert read.get_best_checkpoint(read.trials[1]).to_dict()["s"] < 0
-    assert all(record.metrics["s"] < 0 for record in read.best_checkpoints(read.trials[1]))
-    assert [record.metrics["s"] < 0 for record in clone.checkpoints].count(False) == (0 if keep else 3)
-    assert len(donor.checkpoints) == (1 if keep else 5)
+    assert [record.metrics["s"] for record in clone.checkpoints] == left
+    best = read.get_best_checkpoint(read.trials[1], "s", "max")
+    assert best.to_dict()["s"] == max(left) == ResultGrid(read)[1].get_best_checkpoint("s", "max").to_dict()["s"]
+    assert [record.metrics["s"] for record in read.best_checkpoints(read.trials[1])] == sorted(left)[-(keep or 9) :]
+    assert len(donor.checkpoints) == (5 if keep is None else keep)
+
+
+def test_each_result_names_the_config_that_its_trial_had_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: dict[str, Any]) -> None:
+        start = tune.get_checkpoint()
+        for step in range(1 if start is None else int(start.to_dict()["step"]) + 1, 7):
+            made = tune.Checkpoint.from_dict({"step": step})
+            tune.report({"s": config["base"] + step, "base": config["base"]}, checkpoint=made)
+
+    analysis = run(
+        told, tmp_path, scheduler=Cloned(), config={"base": tune.grid_search([0, 10])}, max_concurrent_trials=1,
+        metric="s", mode="max", stop={"training_iteration": 5},
+    )  # fmt: skip
+    for read in (analysis, tune.ExperimentAnalysis(tmp_path / "e")):
+        (frame,) = (frame for path, frame in read.trial_dataframes.items() if path == read.trials[1].path)
+        assert list(frame["config/base"]) == list(frame["base"]) == [10, 10, 10, -100]
+        assert read.get_best_config(scope="all") == {"base": 10} and read.best_config == {"base": 0}
+    best = json.loads(answer(capsys, "best", tmp_path / "e", "--scope", "all", "--json"))
+    assert (best["value"], best["config"], best["result"]["base"]) == (13, {"base": 10}, -100)
+
+
+def test_t13_the_commands_find_the_best_of_a_clone_from_before_it_was_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(
+        rising, tmp_path, scheduler=Cloned(), config={"base": tune.grid_search([0, 10])}, max_concurrent_trials=1,
+        metric="s", mode="max", checkpoint_score_attr="s", stop={"training_iteration": 5},
+    )  # fmt: skip
+    best = json.loads(answer(capsys, "best", tmp_path / "e", "--scope", "all", "--json"))
+    assert (best["index"], best["value"], Path(best["checkpoint"]).name) == (1, 13, "checkpoint_000003")
+    rows = json.loads(answer(capsys, "show", tmp_path / "e", "1", "--why", "--json"))["why"]
+    assert {row["iteration"]: row["why"] for row in rows if row["fate"] == "kept"} == {3: ["best:1:s"], 4: ["latest"]}
+
+
+def failing(config: dict[str, Any]) -> None:
+    """Its best result comes first, before all that a second attempt repeats."""
+    start = tune.get_checkpoint()
+    step = 0 if start is None else int(start.to_dict()["step"])
+    while step < 6:
+        step += 1
+        if step == 5 and start is None:
+            raise ValueError("the first life ends")
+        tune.report({"s": 50 if step == 1 else step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
+
+
+def test_the_best_of_a_trial_that_is_tried_again_is_the_best_of_all_its_lives(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"metric": "s", "mode": "max", "checkpoint_score_attr": "s"}
+    first = run(failing, tmp_path, raise_on_failed_trial=False, **settings)
+    assert first.trials[0].status == "ERROR"
+    analysis = run(failing, tmp_path, resume="AUTO+ERRORED", **settings)
+    assert [record.metrics["s"] for record in analysis.trials[0].checkpoints] == [50, 6]
+    assert analysis.best_checkpoint.to_dict()["step"] == 1
+    assert scopes.score(analysis.trials[0], "s", "max", "all") == 50
+    assert analysis.trials[0].metric_analysis["s"] == {"min": 2, "max": 50, "avg": pytest.approx(70 / 6)}
+
+
+@pytest.mark.parametrize("keep", [1, None])
+def test_t13_a_clone_that_starts_anew_keeps_nothing_of_its_lives_before(tmp_path: Path, keep: int | None) -> None:
+    flag = tmp_path / "flag"
+
+    def fails(config: dict[str, Any]) -> None:
+        start, base = tune.get_checkpoint(), config["base"]
+        step = 0 if start is None else int(start.to_dict()["step"])
+        while step < 6:
+            step += 1
+            if base < 0 and step == 5 and not flag.exists():
+                flag.touch()
+                raise ValueError("the clone fails")
+            tune.report({"s": base + step}, checkpoint=tune.Checkpoint.from_dict({"step": step, "s": base + step}))
+
+    settings: dict[str, Any] = {
+        "metric": "s", "mode": "max", "checkpoint_score_attr": "s", "keep_checkpoints_num": keep,
+        "config": {"base": tune.grid_search([0, 10])}, "max_concurrent_trials": 1, "stop": {"training_iteration": 4},
+        "raise_on_failed_trial": False,
+    }  # fmt: skip
+    first = run(fails, tmp_path, scheduler=Cloned(), **settings)
+    assert [trial.status for trial in first.trials] == ["TERMINATED", "ERROR"]
+    assert first.get_best_checkpoint(first.trials[1]).to_dict()["s"] == 13
+    analysis = run(fails, tmp_path, scheduler=Cloned(), resume="AUTO+RESTART_ERRORED", **settings)
+    trial = analysis.trials[1]
+    best = analysis.get_best_checkpoint(trial)
+    assert best.to_dict()["s"] == max(record.metrics["s"] for record in trial.ranked_checkpoints)
+    assert all(record.ref.generation == 2 for record in trial.ranked_checkpoints)
+    assert len(trial.checkpoints) == len(trial.ranked_checkpoints) or keep is None

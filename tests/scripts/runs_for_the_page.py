@@ -11,6 +11,7 @@ from typing import Any
 import tuner as tune
 from tuner.executors import SimulatedExecutor
 from tuner.schedulers import ASHAScheduler, PopulationBasedTraining
+from tuner.search import BasicVariantGenerator
 
 NASTY = "<img src=x onerror=\"document.title='owned'\">"
 
@@ -65,6 +66,13 @@ def main(where: str) -> None:
     tune.run(
         lambda config: None, name="asha", config=searched, num_samples=60, metric=["loss", "size"], mode=["min", "min"],
         scheduler=asha, executor=SimulatedExecutor(model, slots=8), **common,
+    )  # fmt: skip
+    space = {"drop": tune.uniform(0, 0.5), "rate": tune.loguniform(0.001, 1), "batch": tune.choice([32, 64])}
+    tried = [{"drop": drop, "rate": drop, "batch": batch} for drop in (0.001, 0.01, 0.1, 0.499) for batch in (32, 64)]
+    tune.run(
+        lambda config: None, name="space", config=space, num_samples=8, metric="loss",
+        mode="min", search_alg=BasicVariantGenerator(points_to_evaluate=tried),
+        executor=SimulatedExecutor(lambda config: [(60.0, {"loss": config["drop"] ** 2})]), **common,
     )  # fmt: skip
     small: dict[str, Any] = {
         "resources_per_trial": {"cpu": 0.25},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trainables.addresses import CheckpointAddress, Selector, address_in
+from trainables.addresses import CheckpointAddress, Selector, address_in, checkpoint_address
 
 NAMES = st.text("ab1@~ é.-:%", min_size=1, max_size=12)
 TAGS = st.text("abZ019._-", min_size=1, max_size=60)
@@ -31,6 +31,17 @@ def test_a_trial_and_an_iteration_are_one_reading_of_several(place: str, name: s
     found = address_in(f"{place}{name}@{trial}@{iteration}")
     assert found is not None
     assert (f"{place}{name}", Selector(trial=trial, iteration=iteration)) in list(found.readings())
+
+
+def test_a_selector_stands_before_the_query_of_an_address() -> None:
+    query = "?endpoint_override=http://127.0.0.1:9000"
+    found = address_in(f"s3://bucket/run@3@40/{query}")
+    assert found is not None
+    assert list(found.readings()) == [
+        (f"s3://bucket/run@3{query}", Selector(tag="40")),
+        (f"s3://bucket/run{query}", Selector(trial="3", iteration=40)),
+    ]
+    assert checkpoint_address(f"s3://bucket/run{query}", Selector(tag="best")) == f"s3://bucket/run@best{query}"
 
 
 @pytest.mark.parametrize(

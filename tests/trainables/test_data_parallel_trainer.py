@@ -26,6 +26,8 @@ from trainables.errors import InvalidSettingError, TrainingFailedError
 from trainables.group.framework import Framework
 from trainables.store import verify
 from tuner.error import ExperimentNotFoundError, ResourceError
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import read_settings
 
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
 
@@ -117,6 +119,7 @@ def test_a_failure_beyond_max_failures_is_raised_and_restore_goes_on(tmp_path: P
 
     assert f"DataParallelTrainer.restore({str(tmp_path / 'run')!r}" in str(failed.value)
     assert DataParallelTrainer.can_restore(tmp_path / "run")
+    assert read_settings(ExperimentPaths(tmp_path / "run"))["started_by"] == "DataParallelTrainer", "hints name it"
     again = DataParallelTrainer.restore(
         tmp_path / "run", count, train_loop_config={"epochs": 4, "faults": str(tmp_path)}, scaling_config=TWO
     )

@@ -80,7 +80,9 @@ def test_what_is_neither_a_host_nor_a_directory_is_refused(place):
         SyncConfig(upload_dir=place)
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/x?versions=3", "me@host:/x:y@z", "/runs/token=5", "./-x", "./h;x:/y"])
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/x?region=eu-west-1", "me@host:/x:y@z", "/runs/token=5", "./-x", "./h;x:/y"]
+)
 def test_places_without_a_password_are_accepted(place):
     assert SyncConfig(upload_dir=place).upload_dir == place
 
@@ -107,6 +109,42 @@ def test_what_cannot_be_meant_is_named(name: str, value: Any) -> None:
         SyncConfig(upload_dir="host:/x", **{name: value})
 
 
+EXTRA = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/mine", "Metadata": {"team": "a b"}}
+
+
+def test_extra_arguments_of_s3_are_those_of_a_bucket() -> None:
+    config = SyncConfig(upload_dir="s3://bucket/x", s3_extra_args=EXTRA)
+    assert config.s3_extra_args == config.place()["s3_extra_args"] == EXTRA
+    assert config.s3_extra_args is not EXTRA and SyncConfig(s3_extra_args=EXTRA).upload_dir is None
+    for other in ({"upload_dir": "gs://bucket/x"}, {"upload_dir": "/x"}, {"upload_dir": "me@host:/x"}):
+        with pytest.raises(InvalidSettingError, match="s3_extra_args=.*unless upload_dir is a bucket of S3"):
+            SyncConfig(**other, s3_extra_args=EXTRA)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettingError, match="s3_extra_args=.*and syncer is not given"):
+        SyncConfig(upload_dir="s3://bucket/x", syncer=sync, s3_extra_args=EXTRA)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("aws:kms", "s3_extra_args='aws:kms' is not accepted"),
+        ({"SSE": "aws:kms"}, "the argument='SSE' is not accepted.*ServerSideEncryption"),
+        ({"ContentMD5": "x"}, "the argument='ContentMD5' is not accepted"),
+        ({"SSECustomerKey": "hunter2"}, "the argument='SSECustomerKey' is not accepted.*stored with the experiment"),
+        ({"StorageClass": 3}, "StorageClass=3 is not accepted"),
+        ({"Tagging": "a=b\r\nx-amz-acl: public-read"}, "Tagging=.* is not accepted.*printable"),
+        ({"CacheControl": "a  b"}, "CacheControl='a  b' is not accepted"),
+        ({"BucketKeyEnabled": "yes"}, "BucketKeyEnabled='yes' is not accepted.*True or False"),
+        ({"Metadata": "x"}, "Metadata='x' is not accepted"),
+        ({"Metadata": {"a b": "x"}}, "Metadata=.*whose names are letters"),
+        ({"Metadata": {"a": "é"}}, "Metadata: a='é' is not accepted"),
+    ],
+)
+def test_extra_arguments_of_s3_that_cannot_be_sent_are_named(given: Any, said: str) -> None:
+    with pytest.raises(InvalidSettingError, match=said) as caught:
+        SyncConfig(upload_dir="s3://bucket/x", s3_extra_args=given)
+    assert "hunter2" not in str(caught.value)
+
+
 class OfPaths(os.PathLike[str]):
     def __fspath__(self) -> str:
         return "/of paths"
@@ -115,6 +153,7 @@ class OfPaths(os.PathLike[str]):
 def test_a_place_is_what_a_back_end_is_opened_with() -> None:
     given = {
         "syncer": sync, "delete_template": "rm {target} {options}", "options": "-r", "ssh_key": None, "ssh_port": None,
+        "s3_extra_args": None,
     }  # fmt: skip
 
     assert SyncConfig(upload_dir=OfPaths(), **given).place() == {"place": "/of paths", **given}

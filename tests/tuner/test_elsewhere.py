@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import os
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 import trainables as train
@@ -95,6 +97,70 @@ def test_a_grid_of_a_place_elsewhere_has_its_checkpoints(place: str, tmp_path: P
     assert [(made.to_dict()["n"], metrics["loss"]) for made, metrics in result.best_checkpoints] == [(1, 1), (2, 0)]
     assert result.get_best_checkpoint("loss", "min").to_dict()["n"] == 2
     assert list(result.metrics_dataframe["n"]) == [1, 2, 3]
+
+
+def test_the_address_of_a_bucket_may_name_its_server(
+    bucket: str,  # noqa: F811
+    server: int,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.chdir(tmp_path)
+    query = f"?scheme=http&endpoint_override=127.0.0.1:{server}"
+    place, mine = f"{bucket}{query}", f"{bucket}/mine{query}"
+    ran(None, place, verbose=0)  # type: ignore[arg-type]
+
+    again = tune.Tuner.restore(mine, counts).fit()
+    found = tune.ExperimentAnalysis(mine)
+    best = found.best_checkpoint
+    assert len(again) == 2 and found.experiment_path == mine
+    assert best is not None and best.uri is not None and best.uri.endswith(query)
+    assert best.uri.startswith(f"{bucket}/mine/") and best.to_dict() == {"n": 2, "i": 0}
+    directory = best.uri.rpartition("/checkpoint")[0] + query
+    assert train.Result.from_path(directory).metrics["n"] == 3
+    copied = f"{bucket}/copy{query}"
+    assert best.to_uri(copied) == copied and tune.Checkpoint(copied).to_dict() == {"n": 2, "i": 0}
+
+    assert main(["ls", place]) == 0 and "mine" in capsys.readouterr().out
+    assert main(["show", mine]) == 0 and f"copies at {mine}: 6 checkpoints" in capsys.readouterr().out
+    assert main(["show", f"{bucket}/mine@0@2{query}"]) == 0
+    assert f"address: {bucket}/mine@0@2{query}" in capsys.readouterr().out
+    assert main(["verify", mine]) == 0 and "no problems" in capsys.readouterr().out
+    assert main(["diff", f"{bucket}/mine/0{query}", f"{bucket}/mine/1{query}"]) == 1
+    assert (
+        main(["cp", mine, f"{bucket}/more/{query}"]) == 0 and f"{bucket}/more/mine{query}: 6" in capsys.readouterr().out
+    )
+    assert main(["sync", "mine", "--from", mine]) == 0 and (tmp_path / "mine" / "experiment.json").exists()
+    with open_backend(f"{bucket}{query}") as backend:
+        assert {"?", "="}.isdisjoint("".join(entry.key for entry in backend.list()))
+        assert {"copy/", "mine/", "more/"} == set(backend.children())
+
+
+def test_extra_arguments_of_s3_go_with_all_that_is_copied_and_are_stored(
+    bucket: str,  # noqa: F811
+    server: int,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/mine"}
+    sync = tune.SyncConfig(upload_dir=bucket, s3_extra_args=extra)
+    ran(bucket, tmp_path / "results", sync_config=sync)
+    root = tmp_path / "results" / "mine"
+    with open_backend(bucket) as backend:
+        backend.delete_tree("mine")
+    assert json.loads((root / "experiment.json").read_text())["s3_extra_args"] == extra
+    assert main(["sync", str(root)]) == 0  # by what is stored
+
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing", "region_name": "us-east-1"}
+    client = boto3.session.Session(**keys).client("s3", endpoint_url=f"http://127.0.0.1:{server}")  # type: ignore[call-overload]
+    name = bucket.split("/")[2]
+    found = [entry["Key"] for entry in client.list_objects_v2(Bucket=name)["Contents"]]
+    assert any(key.endswith(".manifest.json") for key in found) and any("/journal/" in key for key in found)
+    assert {client.head_object(Bucket=name, Key=key).get("ServerSideEncryption") for key in found} == {"aws:kms"}
+    client.close()
+    with pytest.raises(SettingError, match="s3_extra_args=.*without a bucket of S3"):
+        ran(None, tmp_path / "others", sync_config=tune.SyncConfig(s3_extra_args=extra))
 
 
 def test_a_moved_copy_uses_its_own_place(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ IN_PARTS = {
     "resume": {"resume_config"},
 }
 """Settings that `run` takes in parts, too."""
-WITHIN = {"inherits", "trainable_name", "resources_for", "rerun", "takes_max"}
+WITHIN = {"inherits", "trainable_name", "resources_for", "rerun", "started_by", "takes_max"}
 """What no argument says."""
 NOT_IN_A_FILE = {
     "progress_reporter", "trial_name_creator", "trial_dirname_creator", "chdir_to_trial_dir", "sync_config",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tuner as tune
 from tests.tuner.stepper import Stepper
-from tuner.error import ExperimentNotFoundError, ResumeError, SettingError, TuneError
+from tuner.cli import main as cli
+from tuner.error import ExperimentExistsError, ExperimentNotFoundError, OrderError, ResumeError, SettingError, TuneError
 
 
 def test_restore_without_the_space_goes_on_with_the_stored_one(tmp_path):
@@ -100,6 +103,70 @@ def test_results_are_kept_and_a_second_run_is_refused(tmp_path):
     assert [result.metrics["a"] for result in grid] == [1, 2]
     with pytest.raises(TuneError, match="this Tuner has run already; Tuner.restore"):
         tuner.fit()
+
+
+class Raises(tune.Callback):
+    """Ends a run once, as a bug in a callback does."""
+
+    def on_trial_complete(self, iteration, trials, trial, **info):
+        raise KeyError("a bug")
+
+
+def test_a_run_of_a_tuner_that_did_not_finish_names_the_restore_that_continues_it(tmp_path, capsys):
+    words = f"Tuner.restore({str(tmp_path / 'e')!r}, trainable)"
+
+    with pytest.raises(KeyError, match="a bug") as raised:
+        tune.Tuner(trains, run_config=settings(tmp_path, callbacks=[Raises()])).fit()
+    assert raised.value.__notes__ == [
+        "raised by Raises.on_trial_complete, a callback of this run", f"to continue: {words}"
+    ]  # fmt: skip
+    with pytest.raises(ExperimentExistsError, match=f"{re.escape(words)} continues it, overwrite=True replaces it"):
+        tune.Tuner(trains, run_config=settings(tmp_path, overwrite=False, callbacks=[])).fit()
+    assert cli(["show", str(tmp_path / "e")]) == 0
+    assert f"to continue: {words}\n" in (shown := capsys.readouterr().out) and "resume=" not in shown
+    with pytest.raises(OrderError, match=re.escape(words)):
+        tune.open_experiment(tmp_path / "e").stop("all")
+
+    (result,) = tune.Tuner.restore(tmp_path / "e", trains, run_config=settings(tmp_path)).fit()
+    assert result.error is None
+
+
+def test_the_newest_start_decides_which_call_is_named(tmp_path, capsys):
+    with pytest.raises(KeyError):
+        tune.run(
+            trains,
+            name="e",
+            storage_path=tmp_path,
+            num_samples=2,
+            verbose=0,
+            executor="inline",
+            callbacks=[Raises()],
+        )  # fmt: skip
+    cli(["show", str(tmp_path / "e")])
+    assert "to continue: the same call with name='e' and resume=\"AUTO\"\n" in capsys.readouterr().out
+
+    with pytest.raises(KeyError) as raised:
+        tune.Tuner.restore(tmp_path / "e", trains, run_config=settings(tmp_path, callbacks=[Raises()])).fit()
+    assert f"to continue: Tuner.restore({str(tmp_path / 'e')!r}, trainable)" in raised.value.__notes__
+
+
+def test_an_error_before_the_first_trial_names_nothing_to_continue(tmp_path):
+    class Early(tune.Callback):
+        def setup(self, **info):
+            raise KeyError("a bug")
+
+    with pytest.raises(KeyError) as raised:
+        tune.Tuner(trains, run_config=settings(tmp_path, callbacks=[Early()])).fit()
+    assert raised.value.__notes__ == ["raised by test_an_error_before_the_first_trial_names_nothing_to_continue."
+                                      "<locals>.Early.setup, a callback of this run"]  # fmt: skip
+    assert not tune.Tuner.can_restore(tmp_path / "e")
+
+
+def test_a_restore_that_has_nothing_to_run_names_the_one_that_continues_failed_trials(tmp_path, capsys):
+    ran(tmp_path, fails=True)
+    tune.Tuner.restore(tmp_path / "e", trains, run_config=replace(settings(tmp_path), verbose=1)).fit()
+    words = f"Tuner.restore({str(tmp_path / 'e')!r}, trainable, resume_errored=True)"
+    assert f"(1 failed: {words} continues it)" in capsys.readouterr().out
 
 
 def test_results_of_a_restored_run_are_there_before_it_goes_on(tmp_path):

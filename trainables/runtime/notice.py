@@ -1,4 +1,4 @@
-"""The notice to leave: SIGTERM and SIGUSR1 in a trial's own process, and the grace time that they start."""
+"""The notice to leave: SIGTERM, SIGUSR1 and SIGHUP in a trial's own process, and the grace time that they start."""
 
 from __future__ import annotations
 
@@ -21,9 +21,20 @@ set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 takes functions, `DEFAULT`, and what it has returned."""
 DEFAULT: Final = int(signal.SIG_DFL)
 
-_NOTICES = (signal.SIGTERM, signal.SIGUSR1)
 _MARGIN = 0.1
 """Share of the grace time that is kept for the last words."""
+
+
+def notices() -> tuple[int, ...]:
+    """Return the signals that announce the end: SIGTERM, SIGUSR1, and SIGHUP unless this process ignores it (nohup)."""
+    if ignores_hangup():
+        return int(signal.SIGTERM), int(signal.SIGUSR1)
+    return int(signal.SIGTERM), int(signal.SIGUSR1), int(signal.SIGHUP)
+
+
+def ignores_hangup() -> bool:
+    """Return True if SIGHUP is ignored, as in everything that was started with nohup."""
+    return bool(_signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
 
 
 def listen(noticed: Callable[[], None]) -> dict[int, Any]:
@@ -45,7 +56,7 @@ def listen(noticed: Callable[[], None]) -> dict[int, Any]:
         if os.getpid() != pid:
             raise KeyboardInterrupt
 
-    before: dict[int, Any] = {number: set_handler(number, hear) for number in _NOTICES}
+    before: dict[int, Any] = {number: set_handler(number, hear) for number in notices()}
     before[signal.SIGINT] = set_handler(signal.SIGINT, overhear)
     _signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
     return before

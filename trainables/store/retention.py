@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from trainables.checkpoint_config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
 from trainables.errors import InvalidSettingError
-from trainables.metrics import score_of
+from trainables.metrics import MISSING, lookup, score_of
 from trainables.quick_dataclass import dataclass
 from trainables.store.pareto_front import Order as Order
 from trainables.store.pareto_front import Point, front_of, negated
@@ -78,13 +78,21 @@ class Ranking:
         count: how many are "the best"; None: all.
         metric: what ranks them; None: recency.
         order: "max" or "min"; with recency, "max" means that newer is better.
+        literal: the metric and order that count instead where a checkpoint has such a metric: "max-auc" may be a name.
     """
 
     count: int | None = None
     metric: str | None = None
     order: ScoreOrder = "max"
+    literal: tuple[str, ScoreOrder] | None = field(default=None, compare=False, repr=False)
 
-    def key(self, checkpoint: CheckpointView) -> RankKey:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics that may rank, the one that comes first where it is reported first."""
+        literal = () if self.literal is None else self.literal[:1]
+        return (*literal, *([] if self.metric is None else [self.metric]))
+
+    def _key(self, checkpoint: CheckpointView) -> RankKey:
         """Compares checkpoints: greater is better."""
         if self.metric is None:
             return (0, 0.0, checkpoint.order if self.order == "max" else negated(checkpoint.order))
@@ -92,9 +100,12 @@ class Ranking:
 
     def best(self, checkpoints: Iterable[V]) -> list[V]:
         """The best `count`, worst to best."""
+        given, ranking = list(checkpoints), self
+        if self.literal is not None and any(lookup(each.metrics, self.literal[0]) is not MISSING for each in given):
+            ranking = Ranking(self.count, *self.literal)
         if self.count is None:
-            return sorted(checkpoints, key=self.key)
-        return heapq.nlargest(self.count, checkpoints, key=self.key)[::-1]
+            return sorted(given, key=ranking._key)
+        return heapq.nlargest(self.count, given, key=ranking._key)[::-1]
 
 
 class RetentionPolicy(abc.ABC):
@@ -151,11 +162,12 @@ class Earliest(_Counting):
 
 @dataclass(frozen=True, slots=True)
 class Best(_Counting):
-    """Keeps the `n` best by a metric; of equal scores the earlier."""
+    """Keeps the `n` best by a metric; of equal scores the earlier. `literal` is as `Ranking` has it."""
 
     n: int
     metric: str
     order: ScoreOrder = "max"
+    literal: tuple[str, ScoreOrder] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _Counting.__post_init__(self)
@@ -165,7 +177,12 @@ class Best(_Counting):
         one_of("Best: order", self.order, ("max", "min"))
 
     def keep(self, checkpoints: Sequence[CheckpointView]) -> Collection[Order]:
-        return [checkpoint.order for checkpoint in Ranking(self.n, self.metric, self.order).best(checkpoints)]
+        return [checkpoint.order for checkpoint in self.ranking.best(checkpoints)]
+
+    @property
+    def ranking(self) -> Ranking:
+        """What "best" means."""
+        return Ranking(self.n, self.metric, self.order, self.literal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +312,7 @@ def policy_for(config: CheckpointConfig | CheckpointStrategy) -> RetentionPolicy
     if count == 0:  # only a CheckpointStrategy can say so
         counted = AnyOf()
     elif ranking.metric is not None:
-        counted = Best(count, ranking.metric, ranking.order)
+        counted = Best(count, ranking.metric, ranking.order, ranking.literal)
     else:
         counted = Latest(count) if ranking.order == "max" else Earliest(count)
     return AnyOf((*more, counted)) if more else counted
@@ -309,16 +326,16 @@ def ranking_for(config: CheckpointConfig | CheckpointStrategy) -> Ranking:
     if isinstance(config, CheckpointConfig) and config.num_to_keep is None and metric is None:
         for policy in config.keep or ():
             if isinstance(policy, Best):
-                return Ranking(policy.n, policy.metric, policy.order)
-    return Ranking(config.num_to_keep, metric, order)
+                return policy.ranking
+    return Ranking(config.num_to_keep, metric, order, config.literal_score)
 
 
-def ranking_metrics(policy: RetentionPolicy) -> list[str]:
-    """The metrics that a policy ranks by."""
+def ranking_metrics(policy: RetentionPolicy) -> list[tuple[str, ...]]:
+    """The metrics that a policy ranks by, each by the names that it may have; the first that is reported counts."""
     if isinstance(policy, Best):
-        return [policy.metric]
+        return [policy.ranking.names]
     if isinstance(policy, Pareto):
-        return list(policy.metrics)
+        return [(name,) for name in policy.metrics]
     if isinstance(policy, AnyOf):
-        return [metric for each in policy.policies for metric in ranking_metrics(each)]
+        return [names for each in policy.policies for names in ranking_metrics(each)]
     return []

@@ -104,6 +104,7 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m trainables.transfer.agent FD`: serve the socket of that number until its other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it may want to finish
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with _temporary_directory() as remove:
         serve(socket.socket(fileno=int(arguments[0])), at_end=remove)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from trainables.errors import ObjectNotFoundError, TransferError
+from trainables.places import child_of
 from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import stays_inside
 
@@ -102,7 +103,7 @@ class Backend(ABC):
 
     def url(self, key: str) -> str:
         """The whole address of a key, as people write it."""
-        return f"{self.uri}/{key}" if key else self.uri
+        return child_of(self.uri, key) if key else self.uri
 
     @abstractmethod
     def check(self, timeout_s: float = 10.0) -> None:

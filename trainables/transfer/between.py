@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from trainables.errors import CheckpointError, CheckpointNotFoundError, InvalidSettingError, ObjectNotFoundError
-from trainables.places import parent_and_name
+from trainables.places import parent_and_name, split_query, trim_slash
 from trainables.store import file_tree, manifest, publish, staging
 from trainables.store.manifest import Manifest
 from trainables.transfer import remote_checkpoints
@@ -52,11 +52,12 @@ def common(one: str, other: str) -> str | None:
     """
     if one == other:
         return one
-    scheme, _, path = one.partition("://")
-    if scheme not in _BUCKETS or not other.startswith(f"{scheme}://"):
+    (mine, query), (its, other_query) = split_query(one), split_query(other)
+    scheme, _, path = mine.partition("://")
+    if scheme not in _BUCKETS or not its.startswith(f"{scheme}://") or query != other_query:
         return None
-    shared = os.path.commonprefix([path.split("/"), other.partition("://")[2].split("/")])
-    return f"{scheme}://{'/'.join(shared)}" if shared else None
+    shared = os.path.commonprefix([path.split("/"), its.partition("://")[2].split("/")])
+    return f"{scheme}://{'/'.join(shared)}{query}" if shared else None
 
 
 def differing(
@@ -105,7 +106,7 @@ def push_to(directory: Path, uri: str) -> str:
         else:
             with tempfile.TemporaryDirectory(prefix="copy-") as beside:
                 push(_published(directory, Path(beside), name), backend, name)
-    return shown(uri).rstrip("/")
+    return trim_slash(shown(uri))
 
 
 def _published(directory: Path, beside: Path, name: str) -> Path:

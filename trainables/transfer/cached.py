@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainables import knobs
 from trainables.errors import CheckpointCorruptError, CheckpointError, InvalidSettingError
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name, trim_slash
 from trainables.store import fs, manifest, verify
 from trainables.transfer import remote_checkpoints
 from trainables.transfer.open import check_scheme, open_backend, shown
@@ -37,7 +37,7 @@ class CachedCheckpoint:
             raise InvalidSettingError(
                 f"{shown(uri)!r} is no checkpoint: scheme://bucket/path or host:/path is expected"
             )
-        self.uri = shown(uri).rstrip("/")
+        self.uri = trim_slash(shown(uri))
         self._digest = digest
         self._remote: remote_checkpoints.RemoteCheckpoint | None = None
 
@@ -58,7 +58,9 @@ class CachedCheckpoint:
         with open_backend(self._place) as backend:
             data = backend.read(f"{self._name}/{name}")
         if manifest.digest(data) != entry.blake3:
-            raise CheckpointCorruptError(f"{self.uri}/{name} is not what was published: its BLAKE3 hash differs")
+            raise CheckpointCorruptError(
+                f"{child_of(self.uri, name)} is not what was published: its BLAKE3 hash differs"
+            )
         return data
 
     def fetch(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 from trainables.errors import MissingExtraError
 from trainables.extras import how_to_install
+from trainables.places import split_query, trim_slash
 from trainables.transfer.backend import Entry, checked_key
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
 
@@ -33,8 +34,8 @@ class CloudBackend(ObjectBackend):
     """The vendor's library as a module, the package that has it, and the extra that brings that."""
 
     def __init__(self, uri: str, *, patient: bool = True) -> None:
-        super().__init__(uri.rstrip("/"))
-        self._place, _, root = self.uri.partition("://")[2].partition("/")
+        super().__init__(trim_slash(uri))
+        self._place, _, root = split_query(self.uri)[0].partition("://")[2].partition("/")
         self._above = f"{root}/" if root else ""
         self._patient = patient
         module, package, extra = self.needs

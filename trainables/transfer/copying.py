@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError, TransferError
+from trainables.places import child_of, trim_slash
 from trainables.store import fs, staging
 from trainables.transfer.backend import Backend, Can, Names, Progress, PushRequest, checked_key, joined, unwatched
 from trainables.transfer.deadline import NEVER, Deadline
@@ -46,7 +47,7 @@ class CopyingBackend(Backend):
     can = Can(list=False, delete=False, verify=False, exclusive=False, reuse=False, copy=False)
 
     def __init__(self, uri: str) -> None:
-        super().__init__(uri.rstrip("/") or "/")
+        super().__init__(trim_slash(uri) or "/")
         self._needs_parents = False
         self._made: set[str] = set()
         self._probe_at = ""
@@ -116,7 +117,7 @@ class CopyingBackend(Backend):
         staged = Path(tempfile.mkdtemp(prefix=".fetch-", dir=target))
         try:
             try:
-                self._download(f"{self.url(prefix)}/", f"{staged}/", None)
+                self._download(child_of(self.url(prefix), ""), f"{staged}/", None)
             except TransferError:
                 if _anything(staged):
                     raise
@@ -140,7 +141,7 @@ class CopyingBackend(Backend):
     def _fetch_again(self, prefix: str, staged: Path) -> None:
         """Only what fails twice, and brings nothing, is not there: a single failure may have passed."""
         try:
-            self._download(f"{self.url(prefix)}/", f"{staged}/", None)
+            self._download(child_of(self.url(prefix), ""), f"{staged}/", None)
         except TransferError as error:
             if _anything(staged):
                 raise
@@ -193,13 +194,13 @@ class CopyingBackend(Backend):
         if self._needs_parents and parent not in self._made:
             self._make(parent, deadline)
         try:
-            self._upload(f"{view}/", f"{self.url(prefix)}/", deadline.left)
+            self._upload(f"{view}/", child_of(self.url(prefix), ""), deadline.left)
         except TransferError:
             if self._needs_parents or parent in self._made:
                 raise
             # rsync makes the last directory of a path and none above it: those are sent as a tree of empty ones.
             self._make(parent, deadline)
-            self._upload(f"{view}/", f"{self.url(prefix)}/", deadline.left)
+            self._upload(f"{view}/", child_of(self.url(prefix), ""), deadline.left)
             self._needs_parents = True
         self._made.add(parent)
 
@@ -207,7 +208,7 @@ class CopyingBackend(Backend):
         with tempfile.TemporaryDirectory(prefix="parents-") as root:
             tree = Path(root) / "tree"
             (tree / directory).mkdir(parents=True)
-            self._upload(f"{tree}/", f"{self.uri}/", deadline.left)
+            self._upload(f"{tree}/", child_of(self.uri, ""), deadline.left)
         self._made.add(directory)
 
     def _probe(self) -> None:
@@ -234,7 +235,7 @@ class CopyingBackend(Backend):
                 return
             # A function may say nothing when a directory above it is missing.
             self._make(self._probe_at.rpartition("/")[0], deadline)
-            self._upload(f"{there}/", f"{self.url(self._probe_at)}/", deadline.left)
+            self._upload(f"{there}/", child_of(self.url(self._probe_at), ""), deadline.left)
             self._needs_parents = True
         if self._fetched_probe(deadline) != self._probed:
             raise TransferError(
@@ -263,7 +264,7 @@ class CopyingBackend(Backend):
         with tempfile.TemporaryDirectory(prefix="probe-") as root:
             back = Path(root) / "back"
             back.mkdir()
-            self._download(f"{self.url(self._probe_at)}/", f"{back}/", deadline.left)
+            self._download(child_of(self.url(self._probe_at), ""), f"{back}/", deadline.left)
             file = back / "file"
             return file.read_bytes() if file.is_file() else b""
 
@@ -280,7 +281,9 @@ def _plain(uri: str, directory: Path) -> dict[str, int]:
         for name in (*directories, *files):
             entry = Path(path) / name
             if entry.is_symlink() or (name in files and not entry.is_file()):
-                raise TransferCorruptError(f"{uri}/{entry.relative_to(directory)} is a link, or no plain file: refused")
+                raise TransferCorruptError(
+                    f"{child_of(uri, str(entry.relative_to(directory)))} is a link, or no plain file: refused"
+                )
             if name in files:
                 found[entry.relative_to(directory).as_posix()] = entry.lstat().st_size
     return found

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from trainables.errors import CheckpointCorruptError, CheckpointError
+from trainables.places import child_of
 from trainables.store import file_tree, fs, publish
 from trainables.store.manifest import Manifest
 from trainables.transfer.backend import Progress
@@ -55,4 +56,6 @@ def check_and_seal(staged: Path, content: Manifest, url: str) -> None:
     for entry in publish.seal(found, staged):
         expected = named[entry.name]
         if (entry.blake3, entry.size) != (expected.blake3, expected.size):
-            raise CheckpointCorruptError(f"{url}/{entry.name} is not what was published: its BLAKE3 hash differs")
+            raise CheckpointCorruptError(
+                f"{child_of(url, entry.name)} is not what was published: its BLAKE3 hash differs"
+            )

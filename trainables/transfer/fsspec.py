@@ -14,6 +14,7 @@ from typing import Any
 
 from trainables import errors
 from trainables.extras import how_to_install
+from trainables.places import trim_slash
 from trainables.transfer.backend import Can, Entry
 from trainables.transfer.local_files import Sink, Source, on_disk
 from trainables.transfer.objects import ObjectBackend, escaped, unescaped
@@ -32,7 +33,7 @@ class FsspecBackend(ObjectBackend):
     threads = 4
 
     def __init__(self, uri: str, *, shown: str | None = None) -> None:
-        super().__init__((shown or uri).rstrip("/"))
+        super().__init__(trim_slash(shown or uri))
         self._address = uri
         self._lock = threading.Lock()
         self._fs, self._root = self._connect()
@@ -61,6 +62,11 @@ class FsspecBackend(ObjectBackend):
             raise errors.TransferError(
                 f"{self.uri} cannot be opened: {error}", transient=isinstance(error, OSError)
             ) from error
+        if "?" in root:
+            raise errors.InvalidAddressError(
+                f"{self.uri}: the query of the address is not accepted: this filesystem of fsspec's reads none; its "
+                f"options come from FSSPEC_<PROTOCOL>_<OPTION>"
+            )
         return filesystem, root.rstrip("/")
 
     def _send(self, source: Source, key: str, *, exclusive: bool) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from trainables.errors import AccessRefusedError, CheckpointError, ObjectNotFoundError, TransferError
 from trainables.net.failed import FailureKind
+from trainables.places import split_query
 from trainables.transfer import between, remote_checkpoints, transfer_jobs
 from trainables.transfer.backend import Backend
 from trainables.transfer.open import open_backend
@@ -96,7 +97,7 @@ class JobWorker:
         if root is None:
             return self._other(job.place), job.source, self.backend, job.key
         source, to = (
-            f"{uri[len(root) :].strip('/')}/{key}".lstrip("/")
+            f"{split_query(uri)[0][len(split_query(root)[0]) :].strip('/')}/{key}".lstrip("/")
             for uri, key in ((job.place, job.source), (target, job.key))
         )
         return self._other(root), source, self._other(root), to

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from trainables.errors import InvalidAddressError, InvalidSettingError
 from trainables.extras import how_to_install
-from trainables.places import kernels_filesystem
+from trainables.places import kernels_filesystem, split_query, without_password
 from trainables.transfer.backend import Backend
+from trainables.transfer.s3_address import SCHEMES, S3Address, shown_query
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HALF_SCHEME = re.compile(r"(s3|s3a|s3n|gs|gcs|az|abfs|abfss|file|memory)(?::(?!//)|//)", re.IGNORECASE)
@@ -23,17 +25,14 @@ _WEB = [
     (re.compile(r"[^./]+\.blob\.core\.windows\.net/(?P<bucket>[^/]+)(?P<path>/.*)?"), "az"),
 ]
 """Web addresses of buckets."""
-_NO_PASSWORD = re.compile(r"(?:[^:@/?]*@)?(?:\[[^\]@/?]*\]|[^:@/?\[]*)(?::\d{1,5})?(?=[/?]|$)")
-"""What stands before a path: perhaps a user, a host, perhaps its port."""
-
 _LOGIN = re.compile(r"[^/@:]+:[^/@]*@")
 """user:password@host, which ssh does not know."""
 _SECRET = re.compile(
     r"(?:^|[&;?])(?:[^=&;]*[_.-])?(?:[a-z]*key|[a-z]*token|sas|sig|auth|[a-z]*secret|pass[a-z]*|pwd?|[a-z]*credentials?"
-    r"|[a-z]*signature)=",
+    r"|[a-z]*signature)=|[&?]endpoint_override=[^&]*(?:@|%40)",
     re.IGNORECASE,
 )
-"""In what follows a question mark."""
+"""A secret in a query."""
 _ENVIRONMENT = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
     "gcs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -54,17 +53,20 @@ def open_backend(
     options: str = "",
     ssh_key: str | None = None,
     ssh_port: int | None = None,
+    s3_extra_args: Mapping[str, Any] | None = None,
 ) -> Backend:
     """The back end for a place. Nothing is connected to yet: `check` does that.
 
     Args:
         place: "s3://bucket/path", "gs://...", "az://...", "file://...", "memory://..." or another scheme that fsspec
-            knows; "user@host:/path"; or a directory. Credentials and endpoints come from the environment.
+            knows; "user@host:/path"; or a directory. Credentials and endpoints come from the environment; an S3 server
+            may be named as well: "s3://bucket/path?endpoint_override=http://host:9000".
         syncer: "auto": by the form of `place`; a command with {source} and {target}, a function (source, target), or a
             `Syncer` copy to whatever `place` means to them.
         delete_template: of a command or a function.
         options: of a command or a function's delete_template.
         ssh_key, ssh_port: of a host.
+        s3_extra_args: of each upload to S3; without effect for other places.
 
     Raises:
         InvalidAddressError: the scheme is not known, or the place cannot be meant.
@@ -77,7 +79,7 @@ def open_backend(
         return _users(place, syncer, delete_template=delete_template, options=options)
     check_scheme(place)
     if (found := _SCHEME.match(place)) is not None:
-        return _by_scheme(found[1].lower(), place)
+        return _by_scheme(found[1].lower(), place, s3_extra_args or {})
     if ":" in place.partition("/")[0]:  # as rsync and scp tell a host from a path
         from trainables.transfer.rsync import RsyncBackend
 
@@ -90,20 +92,46 @@ def check_scheme(place: str) -> None:
     if meant := _meant(place):
         raise InvalidAddressError(f"{shown(place)!r} is not accepted; {meant}")
     found = _SCHEME.match(place)
-    if found is None or found[1].lower() in _OURS:
+    if found is None:
+        return
+    check_query(place)
+    if found[1].lower() in _OURS:
         return
     known = _known_to_fsspec()
     if found[1].lower() not in known:
         raise InvalidAddressError(_unknown(found[1].lower(), place, known))
 
 
-def shown(place: str) -> str:
-    """A place as it may be printed and logged: without a password, and without what follows a question mark.
+def check_query(place: str) -> None:
+    """Raise InvalidAddressError for what no back end reads: a query, unless it names an S3 server, and a password."""
+    scheme = _SCHEME.match(place)
+    name = "" if scheme is None else scheme[1]
+    if name in SCHEMES:
+        S3Address.parse(_written_out(place))
+    elif name in (*EXTRAS, "memory"):
+        if without_password(place) != place:
+            raise InvalidAddressError(
+                f"{shown(place)}: passwords in an address are not read, and would be printed; "
+                "put them into the environment"
+            )
+        if query := split_query(place)[1]:
+            parameter = query[1:].partition("=")[0]
+            belongs = _ENVIRONMENT.get(EXTRAS.get(name, ""), "")
+            raise InvalidAddressError(
+                f"{shown(place)}: the query parameter {parameter!r} is not accepted: {name}:// addresses have no query"
+                + (f"; put options and credentials into the environment ({belongs})" if belongs else "")
+            )
 
-    >>> shown("sftp://me:secret@host/path?token=abc")
-    'sftp://me@host/path'
+
+def shown(place: str) -> str:
+    """A place as it may be printed and stored: without a password and a query, except one that names an S3 server.
+
+    >>> shown("sftp://me:secret@host/path?token=abc"), shown("s3://bucket/runs?region=eu-west-1")
+    ('sftp://me@host/path', 's3://bucket/runs?region=eu-west-1')
     """
-    return _without_password(place).partition("?")[0] if _SCHEME.match(place) else place
+    path, query = split_query(without_password(place))
+    scheme = _SCHEME.match(place)
+    return path + shown_query(path, query) if scheme is not None and scheme[1].lower() in SCHEMES else path
 
 
 def secret_in(place: str) -> str:
@@ -115,30 +143,12 @@ def secret_in(place: str) -> str:
     found = _SCHEME.match(place)
     if found is None:
         return "your ssh configuration and agent" if _LOGIN.match(place) else ""
-    if _without_password(place) == place and not _SECRET.search(place.partition("?")[2]):
+    if without_password(place) == place and not _SECRET.search(split_query(place)[1]):
         return ""
     scheme = found[1].lower()
     return _ENVIRONMENT.get(EXTRAS.get(scheme.replace("s3a", "s3").replace("s3n", "s3"), ""), "") or (
         f"FSSPEC_{re.sub('[^A-Z0-9]', '_', scheme.upper())}_PASSWORD, as fsspec reads it"
     )
-
-
-def _without_password(place: str) -> str:
-    """A place with a scheme, without the password of its user.
-
-    A password may have any character in it, written as it is. So it ends at the last `@` there is: rather too much
-    goes than a part of it stays.
-    """
-    found = _SCHEME.match(place)
-    if found is None or _NO_PASSWORD.match(place, found.end()):
-        return place
-    told, question, options = place.partition("?")
-    if "@" not in told:
-        told, question, options = place, "", ""  # the question mark is the password's
-    user, at, rest = told[found.end() :].rpartition("@")
-    if not at:
-        return place
-    return f"{found[0]}{user.partition(':')[0]}@{rest}{question}{options}"
 
 
 def _meant(place: str) -> str:
@@ -183,12 +193,12 @@ def _users(place: str, syncer: Any, *, delete_template: str | None, options: str
     raise InvalidSettingError(f"syncer={syncer!r} is not accepted; accepted: {accepted}")
 
 
-def _by_scheme(scheme: str, place: str) -> Backend:
+def _by_scheme(scheme: str, place: str, s3_extra_args: Mapping[str, Any]) -> Backend:
     match scheme:
         case "s3" | "s3a" | "s3n":
             from trainables.transfer.s3 import S3Backend
 
-            return S3Backend(_written_out(place))
+            return S3Backend(place, s3_extra_args)
         case "gs" | "gcs":
             from trainables.transfer.gcs import GcsBackend
 
@@ -229,11 +239,6 @@ def _file_path(place: str) -> str:
 
 def _plain(place: str) -> str:
     """The place, if it says where and nothing else."""
-    if "?" in place or _without_password(place) != place:
-        raise InvalidAddressError(
-            f"{shown(place)}: options and passwords in an address are not read, and would be printed; "
-            "put them into the environment"
-        )
     if not place.partition("://")[2].strip("/"):
         raise InvalidAddressError(f"{place!r} does not say where: scheme://bucket/path is expected")
     return _written_out(place)
@@ -241,7 +246,7 @@ def _plain(place: str) -> str:
 
 def _written_out(place: str) -> str:
     """The place, if every part of its path is a name: a store takes '..' for one."""
-    bucket, _, path = place.partition("://")[2].partition("/")
+    bucket, _, path = split_query(place)[0].partition("://")[2].partition("/")
     parts = path.strip("/").split("/")
     if {".", ".."} & {bucket, *parts}:
         raise InvalidAddressError(f"{shown(place)!r} has '.' or '..' in it: write the path out")

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trainables import errors
+from trainables.places import child_of
 from trainables.quick_dataclass import dataclass
 from trainables.store import file_tree, fs, manifest, publish, staging, verify
 from trainables.store.manifest import MANIFEST_NAME, Manifest, Published, SealedCheckpoint
@@ -264,7 +265,7 @@ def _fetch_files(
         backend.fetch(key, staged, progress=progress)
         found = staged / MANIFEST_NAME
         if not found.is_file() or found.is_symlink():
-            raise errors.ObjectNotFoundError(f"there is no {url}/{MANIFEST_NAME}")
+            raise errors.ObjectNotFoundError(f"there is no {child_of(url, MANIFEST_NAME)}")
         data = fs.read_file(found)
         fs.unlink(found)
     return _expected(key, data, url, digest), data
@@ -273,7 +274,7 @@ def _fetch_files(
 def _expected(key: str, data: bytes, url: str, digest: str | None) -> RemoteCheckpoint:
     found = manifest.digest(data)
     if digest is not None and digest != found:
-        raise errors.CheckpointCorruptError(f"{url}/{MANIFEST_NAME} is not the one that was published")
+        raise errors.CheckpointCorruptError(f"{child_of(url, MANIFEST_NAME)} is not the one that was published")
     content = manifest.decode(data, url)
     if any(entry.name == MANIFEST_NAME for entry in content.files):
         raise errors.CheckpointCorruptError(f"the manifest of {url} names itself")

@@ -1,7 +1,8 @@
 """Back end for Amazon S3 and compatible stores: `upload_dir="s3://bucket/prefix"`.
 
-Endpoint, region, profile and credentials come from the environment and the config files, as boto3 reads them. Requests
-are made with boto3's client and retried by it, uploads past it where nothing is unusual (s3_direct.py).
+Endpoint, region, profile and credentials come from the environment and the config files, as boto3 reads them. An
+address may name an endpoint and a region too: `s3://bucket/prefix?endpoint_override=http://host:9000`. Requests are
+made with boto3's client and retried by it, uploads past it where nothing is unusual (s3_direct.py).
 boto3's transfer manager is not used: it reads a file once more to hash it, and knows no checksum of the whole of a file
 that is sent in parts.
 """
@@ -33,7 +34,8 @@ class S3Backend(S3Sending):
     """Objects of a bucket whose keys start with a prefix.
 
     Args:
-        uri: "s3://bucket" or "s3://bucket/prefix".
+        uri: "s3://bucket" or "s3://bucket/prefix", and perhaps a query that names a server: `S3Address`.
+        extra_args: arguments of each upload, as `checked_extra_args` returns them.
 
     Raises:
         MissingExtraError: boto3 is not installed.
@@ -49,7 +51,7 @@ class S3Backend(S3Sending):
                 connect_timeout=0.3 * timeout_s, read_timeout=0.45 * timeout_s, total_max_attempts=2
             )
             try:
-                client.put_object(**where, Body=bytearray(b"can this be written?"))
+                client.put_object(**where, Body=bytearray(b"can this be written?"), **self.extra_args)
                 client.delete_object(**where)
             finally:
                 client.close()

@@ -22,12 +22,15 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from trainables.transfer import s3_extra_args
 from trainables.transfer.s3_connection import Answered, Connection, NotConnected
 from trainables.transfer.s3_requests import Body
 from trainables.transfer.s3_signature import authorization
 
 _PARAMETERS = {"Bucket", "Key", "Body", "ChecksumAlgorithm", "ChecksumCRC32", "IfNoneMatch", "UploadId", "PartNumber"}
+_PARAMETERS |= {*s3_extra_args.HEADERS, "Metadata"}
 _HEADERS = {
+    *s3_extra_args.HEADERS.values(),
     "amz-sdk-invocation-id",
     "amz-sdk-request",
     "authorization",
@@ -157,7 +160,7 @@ class _Route:
         key = _quoted(key)
         credentials = session.get_credentials()
         if (
-            not headers.keys() <= _HEADERS
+            not {name for name in headers if not name.startswith(s3_extra_args.METADATA)} <= _HEADERS
             or scope is None
             or credentials is None
             or not re.fullmatch(f"{_UNSIGNED}|[0-9a-f]{{64}}", content)
@@ -197,6 +200,7 @@ class _Route:
             "x-amz-date": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
             "x-amz-sdk-checksum-algorithm": asked["ChecksumAlgorithm"],
         }
+        headers |= s3_extra_args.headers_of(asked)
         if "IfNoneMatch" in asked:
             headers["if-none-match"] = asked["IfNoneMatch"]
         if frozen.token:

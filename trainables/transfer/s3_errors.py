@@ -41,7 +41,11 @@ _NO_CREDENTIALS = (
 )
 _SETTING = (boto.ParamValidationError, boto.InvalidRegionError, boto.NoRegionError, boto.UnknownEndpointError)
 
-_WHERE = "AWS_ENDPOINT_URL and AWS_REGION say which server is asked"
+_WHERE = (
+    "AWS_ENDPOINT_URL and AWS_REGION, or ?endpoint_override=...&region=... at the end of the address, name the server"
+)
+_UPLOADS = ("PutObject", "CreateMultipartUpload", "CopyObject")
+_EXTRA_ARGS = 'SyncConfig(s3_extra_args={"ServerSideEncryption": "aws:kms"})'
 _CREDENTIALS = (
     "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN for temporary ones), "
     "or run `aws configure`"
@@ -121,6 +125,8 @@ def _answered(error: boto.ClientError, url: str) -> errors.TransferError:
         return errors.StoreMissingError(f"{text}; the bucket is in another region: {_WHERE}")
     if code in _REFUSED or status in (401, 403):
         remedy = "may this user read, write, list and delete there?" if code == "AccessDenied" else _CREDENTIALS
+        if code == "AccessDenied" and error.operation_name in _UPLOADS:
+            remedy += f" Where the bucket's policy demands encryption or a tag, {_EXTRA_ARGS} sends it"
         return errors.AccessRefusedError(f"{text}; {remedy}")
     if status in (409, 412):
         return errors.TransferError(f"{text}; it was changed meanwhile", transient=True)

@@ -9,14 +9,15 @@ from typing import Any
 
 from trainables.transfer.backend import Progress
 from trainables.transfer.local_files import Sink
+from trainables.transfer.s3_address import S3Address
 
 BLOCK = 256 * 1024
 _CONNECTIONS = 64
 _TRIES = 4
 
 
-def new_client(*, total_max_attempts: int | None = None, **options: Any) -> tuple[Any, Any]:
-    """A client of a session of its own, and botocore's session: credentials, profile and endpoint are read anew."""
+def new_client(address: S3Address, *, total_max_attempts: int | None = None, **options: Any) -> tuple[Any, Any]:
+    """A client of a new session, and botocore's: the address comes before the environment, which is read anew."""
     import boto3
     import botocore.session
     from botocore.config import Config
@@ -29,11 +30,13 @@ def new_client(*, total_max_attempts: int | None = None, **options: Any) -> tupl
     # Said as a whole: boto3 would put its own together anew for each request, a tenth of a small one's cost.
     agent = f"tuner Boto3/{boto3.__version__}"
     config = Config(max_pool_connections=_CONNECTIONS, retries=retries, user_agent=agent, **options)
-    client = session.client("s3", config=config)
+    server = {"endpoint_url": address.endpoint_url, "region_name": address.region}
+    client = session.client("s3", config=config, **server)
     signing = (client.meta.config.s3 or {}).get("payload_signing_enabled")
     if client.meta.endpoint_url.startswith("https:") and signing is None:
         # TLS and the checksum guard the content; boto3 would hash it once more for the signature.
-        client = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
+        config = config.merge(Config(s3={"payload_signing_enabled": False}))
+        client = session.client("s3", config=config, **server)
     client.meta.events.register_first("request-created.s3", _signing)
     client.meta.events.register_last("request-created.s3", _sending)
     return client, core

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager, suppress
-from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, Union
 
 from trainables.errors import (
-    InvalidAddressError,
     ObjectExistsError,
     ObjectNotFoundError,
     TransferCorruptError,
@@ -20,11 +18,12 @@ from trainables.errors import (
 )
 from trainables.threads import Threads
 from trainables.transfer import s3_requests
-from trainables.transfer.backend import joined
 from trainables.transfer.clouds import CloudBackend
 from trainables.transfer.crc import combined
 from trainables.transfer.local_files import Source
+from trainables.transfer.s3_address import S3Address
 from trainables.transfer.s3_direct import DirectClient
+from trainables.transfer.s3_extra_args import for_copy
 
 SMALL = 1024 * 1024
 """Up to so many bytes a file is sent by the thread that takes it up; beyond, by those that share the buffers."""
@@ -48,9 +47,11 @@ class S3Sending(CloudBackend):
 
     needs = ("boto3", "boto3", "s3")
 
-    def __init__(self, uri: str) -> None:
-        self.bucket, self.prefix = _parsed(uri)
-        super().__init__("s3://" + "/".join(filter(None, (self.bucket, self.prefix))))
+    def __init__(self, uri: str, extra_args: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.extra_args = extra_args
+        self.address = S3Address.parse(uri)
+        self.bucket = self.address.bucket
+        super().__init__(self.address.uri)
         self._pool = Threads(_PARTS_AT_ONCE, thread_name_prefix="s3-part")
         self._buffers = threading.local()
 
@@ -77,7 +78,7 @@ class S3Sending(CloudBackend):
         same = {"CopySource": source, "CopySourceIfMatch": held["ETag"]}
         if held["ContentLength"] > COPY_LIMIT:
             return self._copy_parts(same, held, key)
-        made = self._client.copy_object(Bucket=self.bucket, Key=self._name(key), **same)
+        made = self._client.copy_object(Bucket=self.bucket, Key=self._name(key), **same, **for_copy(self.extra_args))
         answer, crc = made.get("CopyObjectResult", {}), s3_requests.whole_crc(held)
         return self._verified(key, held["ContentLength"], crc, answer)
 
@@ -105,7 +106,7 @@ class S3Sending(CloudBackend):
     ) -> str:
         if crc is None:
             crc = zlib.crc32(body)  # type: ignore[arg-type]
-        put = {"Bucket": self.bucket, "Key": self._name(key), "Body": body, **self._checksum(crc)}
+        put = {"Bucket": self.bucket, "Key": self._name(key), "Body": body, **self._checksum(crc), **self.extra_args}
         if exclusive:
             answer = self._created(lambda: self._client.put_object(**put, IfNoneMatch="*"), key, len(body), crc)
         else:
@@ -157,7 +158,7 @@ class S3Sending(CloudBackend):
 
         upload = {"Bucket": self.bucket, "Key": self._name(key)}
         kind = {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"} if self._checks else {}
-        upload["UploadId"] = self._client.create_multipart_upload(**upload, **kind)["UploadId"]
+        upload["UploadId"] = self._client.create_multipart_upload(**upload, **kind, **self.extra_args)["UploadId"]
         try:
             yield upload
         except BaseException:
@@ -236,7 +237,7 @@ class S3Sending(CloudBackend):
 
         with self._saying(""):
             try:
-                return DirectClient(*s3_requests.new_client(**options))
+                return DirectClient(*s3_requests.new_client(self.address, **options))
             except ValueError as error:
                 raise invalid_endpoint(error, self.uri) from error
 
@@ -265,13 +266,3 @@ class S3Sending(CloudBackend):
                 future.cancel()
             wait(futures)
             raise
-
-
-def _parsed(uri: str) -> tuple[str, str]:
-    """Bucket and prefix."""
-    scheme, _, rest = uri.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if scheme not in ("s3", "s3a", "s3n") or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|arn:[^?#]+", bucket):
-        text = "s3://bucket or s3://bucket/prefix is accepted; AWS_ENDPOINT_URL names another server than Amazon's"
-        raise InvalidAddressError(f"{uri!r} names no bucket: {text}")
-    return bucket, str(PurePosixPath(joined("", prefix.strip("/")))) if prefix.strip("/") else ""

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from trainables.checkpoint import Checkpoint
 from trainables.config import RECENCY, ScoreOrder
 from trainables.metrics import MISSING, lookup, nearest_keys, score_of
+from trainables.places import parent_and_name
 from trainables.result_history import frame
 from trainables.store.retention import Ranking
 from tuner.analysis import scopes
-from tuner.analysis.loaded import LoadedExperiment, last_result
+from tuner.analysis.loaded import LoadedExperiment, frame_of, last_result
 from tuner.analysis.reported import check_reported
 from tuner.error import SettingError, require
+from tuner.experiment.forks import config_at
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 
@@ -162,7 +164,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
     def best_dataframe(self) -> pandas.DataFrame | None:
         """All its results."""
         trial = self.best_trial
-        return None if trial is None else frame(scopes.whole_history(self._trials, trial))
+        return None if trial is None else frame_of(self._trials, trial)
 
     @property
     def best_result(self) -> dict[str, Any] | None:
@@ -200,9 +202,14 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """The config of the best trial."""
+        """The config with which the best trial reported what makes it the best: its last result, or that of the scope.
+
+        Clones of population based training have trained with other configs before, and some after.
+        """
         trial = self.get_best_trial(metric, mode, scope)
-        return None if trial is None else trial.config
+        if trial is None:
+            return None
+        return config_at(trial, scopes.scored_at(trial, *self._by(metric, mode), scope))
 
     def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
         """The directory of the best trial."""
@@ -237,8 +244,9 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
         """Exactly the best N of a trial's checkpoints, by the run's settings, worst to best."""
         attribute = self.settings.get("checkpoint_score_attribute")
         order: ScoreOrder = "min" if self.settings.get("checkpoint_score_order") == "min" else "max"
-        metric = None if attribute == RECENCY else attribute
-        return Ranking(self.settings.get("num_to_keep"), metric, order).best(trial.own_checkpoints)
+        metric, literal = None if attribute == RECENCY else attribute, self.settings.get("checkpoint_score_literal")
+        ranking = Ranking(self.settings.get("num_to_keep"), metric, order, None if literal is None else tuple(literal))
+        return ranking.best(trial.ranked_checkpoints)
 
     def _publish(self, path: str | PathLike[str] | None, metric: str | None, mode: str | None) -> str:
         from tuner.analysis.experiment_page import write_page
@@ -270,7 +278,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
         metrics, modes = self._objectives(metric, mode)
         if metric is not None:
             check_reported(metric, self._trials)
-        name = self._path.rpartition("/")[2]
+        name = parent_and_name(self._path)[1]
 
         def study() -> optuna.Study:
             if not metrics:
@@ -301,7 +309,7 @@ class ExperimentAnalysis(LoadedExperiment, Showable):
 
     def _best_checkpoint(self, trial: Trial, metric: str, mode: str) -> Checkpoint | None:
         ranking = Ranking(1, metric, "min" if mode == "min" else "max")
-        scored = [record for record in trial.own_checkpoints if score_of(record.metrics, metric) is not None]
+        scored = [record for record in trial.ranked_checkpoints if score_of(record.metrics, metric) is not None]
         for best in ranking.best(scored):
             return trial.open_checkpoint(best)
         self._warn_once(f"{trial.name} has no checkpoint whose result has a number {metric!r}")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainables import tagged
 from trainables.errors import MissingExtraError
+from trainables.places import split_query
 from trainables.result_history import flatten, write_line
 from tuner.analysis import scopes
-from tuner.analysis.loaded import config_of
+from tuner.analysis.loaded import config_of, configs_of
 from tuner.error import SettingError
 from tuner.experiment.outcome import ended_because
 from tuner.experiment.trial import Trial
@@ -29,15 +30,16 @@ def of_trials(trials: Sequence[Trial]) -> list[Row]:
 
     What it reported under a name that a column has already is in "result/<name>".
     """
-    return [_joined(_about(trial) | _config(trial), trial.last_result) for trial in trials]
+    configs = (flatten({"config": config_of(trial, trial.iteration)}) for trial in trials)
+    return [_joined(_about(trial) | config, trial.last_result) for trial, config in zip(trials, configs, strict=True)]
 
 
 def of_results(trials: Sequence[Trial]) -> list[Row]:
     """A row for each result that stands, trial by trial, oldest first."""
     rows = []
     for trial in trials:
-        known = {"trial_id": trial.trial_id, "trial": trial.index} | _config(trial)
-        rows += [_joined(known, result) for result in scopes.history(trial)]
+        known, config = {"trial_id": trial.trial_id, "trial": trial.index}, configs_of(trial)
+        rows += [_joined(known | flatten({"config": config(row)}), row) for row in scopes.history(trial)]
     return rows
 
 
@@ -55,10 +57,6 @@ def _about(trial: Trial) -> Row:
     }
 
 
-def _config(trial: Trial) -> Row:
-    return flatten({"config": config_of(trial)})
-
-
 def _joined(known: Row, result: Mapping[str, Any]) -> Row:
     reported = flatten({key: value for key, value in result.items() if key not in ("config", "trial_id")})
     return known | {f"result/{key}" if key in known else key: value for key, value in reported.items()}
@@ -66,7 +64,7 @@ def _joined(known: Row, result: Mapping[str, Any]) -> Row:
 
 def writer_for(target: str) -> Callable[[Sequence[Row]], bytes]:
     """What makes the file of that name, by its suffix. Raises SettingError, which names those that are accepted."""
-    suffix = PurePath(target).suffix.lower()
+    suffix = PurePath(split_query(target)[0]).suffix.lower()
     if suffix not in WRITERS:
         accepted = ", ".join(WRITERS)
         raise SettingError(

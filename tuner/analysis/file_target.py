@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from trainables.places import parent_and_name
+from trainables.places import parent_and_name, split_query
 from trainables.store import fs
 from trainables.transfer.open import open_backend, shown
 from tuner.error import StorageError, refused
@@ -32,7 +32,7 @@ def put(target: str, data: bytes) -> str:
 
 def page_at(target: str) -> str:
     """The path or URI of a page, once its suffix says that it is one. Raises SettingError."""
-    suffix = PurePath(target).suffix.lower()
+    suffix = PurePath(split_query(target)[0]).suffix.lower()
     if suffix not in PAGES:
         one = f"; one plot as {suffix}: analysis.plot(kind, path=...)" if suffix in IMAGES else ""
         raise refused("path", target, f"a report is a page, and its file ends in {' or '.join(PAGES)}{one}")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, overload
 
 from trainables.arrow_filesystem import filesystem_of
 from trainables.result import Result
-from trainables.result_history import frame
 from tuner.analysis import scopes
 from tuner.analysis.experiment import ExperimentAnalysis, Showable
-from tuner.analysis.loaded import config_of, last_result
+from tuner.analysis.loaded import config_of, frame_of, last_result
 from tuner.error import MetricMissingError, SettingError, TrialError, TrialProcessDiedError, TrialTimeoutError
+from tuner.experiment.forks import config_at
 from tuner.experiment.outcome import ended_because
 from tuner.experiment.trial import Trial
 
@@ -127,15 +127,12 @@ class ResultGrid(Showable):
             error=error_of(trial),
             path=trial.path,
             end_reason=ended_because(trial),
-            metrics_dataframe=partial(self._whole_frame, trial) if trial.forked else None,
-            config=partial(getattr, trial, "config"),  # opened when asked for: it may hold pickled values
+            metrics_dataframe=partial(frame_of, self._analysis.trials, trial),
+            config=partial(config_at, trial, trial.iteration),  # opened when asked for: it may hold pickled values
             best_checkpoints=[
                 (trial.open_checkpoint(record), record.metrics) for record in self._analysis.best_checkpoints(trial)
             ],
         )
-
-    def _whole_frame(self, trial: Trial) -> pandas.DataFrame:
-        return frame(scopes.whole_history(self._analysis.trials, trial))
 
     def _repr_html_(self) -> str:
         return self._analysis._repr_html_()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from trainables import tagged
-from trainables.metrics import rank_of, score_of
+from trainables.places import trim_slash
 from trainables.result_history import flatten, frame
 from tuner.analysis import scopes
 from tuner.error import require
 from tuner.experiment.finding import find_experiment
+from tuner.experiment.forks import clones_after, raw_config_at
 from tuner.experiment.outcome import ended_because
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
 from tuner.experiment.reader import follow, load_state, read_settings
@@ -59,7 +60,7 @@ class LoadedExperiment:
         if is_elsewhere(experiment_checkpoint_path):
             from tuner.syncer import views
 
-            self._path = fspath(experiment_checkpoint_path).rstrip("/")
+            self._path = trim_slash(experiment_checkpoint_path)
             found, state = views.load(self._path)
             self.settings: dict[str, Any] = dict(found if settings is None else settings)
             self._trials: Sequence[Trial] = state.trials if trials is None else trials
@@ -106,9 +107,9 @@ class LoadedExperiment:
 
     @property
     def trial_dataframes(self) -> dict[str, pandas.DataFrame]:
-        """{directory: frame of all results} of every trial; read once."""
+        """{directory: frame of all results} of every trial, each with its config as "config/..."; read once."""
         if self._frames is None:
-            self._frames = {trial.path: frame(scopes.whole_history(self._trials, trial)) for trial in self._trials}
+            self._frames = {trial.path: frame_of(self._trials, trial) for trial in self._trials}
         return self._frames
 
     def fetch_trial_dataframes(self) -> dict[str, pandas.DataFrame]:
@@ -117,8 +118,8 @@ class LoadedExperiment:
         return self.trial_dataframes
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """One row per trial that reported: its config is columns "config/...", its directory "logdir", and "end_reason"
-        says why it ended (empty: it has not).
+        """One row per trial that reported: the config of that result is columns "config/...", the trial's directory
+        "logdir", and "end_reason" says why it ended (empty: it has not).
 
         Args:
             metric, mode: the row of the best value of this metric; without a mode it is the last row.
@@ -127,9 +128,9 @@ class LoadedExperiment:
             metric, mode = scopes.check(metric, mode)
         rows = []
         for trial in self._trials:
-            row = _row(trial, metric, mode)
+            row = trial.last_result if metric is None or mode is None else scopes.best_row(trial, metric, mode)
             if row:
-                config = flatten({"config": config_of(trial)})
+                config = flatten({"config": config_of(trial, row.get("training_iteration"))})
                 rows.append({**flatten(row), **config, **_end(trial), "logdir": trial.path})
         return frame(rows)
 
@@ -162,16 +163,43 @@ class LoadedExperiment:
         return dict(self.settings)
 
 
-def config_of(trial: Trial) -> dict[str, Any]:
-    """A trial's config for tables: what would have to be unpickled stays closed. `trial.config` opens it."""
-    config = tagged.loads(bytes(trial.raw_config))
+def config_of(trial: Trial, iteration: int | None = None) -> dict[str, Any]:
+    """A trial's config for tables: what would have to be unpickled stays closed. `trial.config` opens it.
+
+    Args:
+        iteration: of the result that it was reported with; None: the config that the trial has now.
+    """
+    config = tagged.loads(bytes(trial.raw_config) if iteration is None else raw_config_at(trial, iteration))
     return config if isinstance(config, dict) else {}
 
 
+def configs_of(trial: Trial) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Function that returns the config of a result of this trial; each config is read once."""
+    known: dict[int, dict[str, Any]] = {}
+
+    def of(result: Mapping[str, Any]) -> dict[str, Any]:
+        iteration = result.get("training_iteration", trial.iteration)
+        number = len(clones_after(trial, iteration))
+        if number not in known:
+            known[number] = config_of(trial, iteration)
+        return known[number]
+
+    return of
+
+
+def frame_of(trials: Sequence[Trial], trial: Trial) -> pandas.DataFrame:
+    """All results of a trial as a frame, with the config that each was reported with."""
+    rows: list[dict[str, Any]] = []
+    for owner, results in scopes.histories(trials, trial):
+        config = configs_of(owner)
+        rows += [result if "config" in result else {**result, "config": config(result)} for result in results]
+    return frame(rows)
+
+
 def last_result(trial: Trial) -> dict[str, Any]:
-    """The last result with the config in it, as Ray has it; {} if there is none."""
+    """The last result with its config in it, as Ray has it; {} if there is none."""
     result = trial.last_result
-    return {**result, "config": config_of(trial)} if result else {}
+    return {**result, "config": config_of(trial, trial.iteration)} if result else {}
 
 
 def _end(trial: Trial) -> dict[str, str | None]:
@@ -184,11 +212,3 @@ def _single(given: Any) -> str | None:
     if given is None or isinstance(given, str):
         return given
     return str(given[0]) if len(given) == 1 else None
-
-
-def _row(trial: Trial, metric: str | None, mode: str | None) -> dict[str, Any]:
-    if metric is None or mode is None:
-        return trial.last_result
-    scores = [(score_of(row, metric), row) for row in scopes.history(trial)]
-    ranked = [(rank_of(value, mode), row) for value, row in scores if value is not None]
-    return max(ranked, key=lambda pair: pair[0])[1] if ranked else trial.last_result

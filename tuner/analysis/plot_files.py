@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import MissingExtraError
 from trainables.extras import how_to_install
+from trainables.places import child_of, split_query
 from trainables.printable import one_line
 from tuner.analysis.file_target import IMAGES, put
 from tuner.analysis.plot_page import BUTTONS, Plots, document, shown_in_notebooks
@@ -40,16 +41,16 @@ def plot(seen: PlotSource, kind: str | None, path: str | PathLike[str] | None) -
 
 
 def _plot_all(seen: PlotSource, target: str | None) -> dict[str, go.Figure]:
-    suffix = PurePath(target or "").suffix
+    suffix = PurePath(split_query(target or "")[0]).suffix
     if suffix not in ("", ".html"):
         only = "of all kinds it is a page (.html) or a directory; an image shows one kind: "
         raise refused("path", target, only + ", ".join(KINDS))
     made, left_out = everything(seen)
     if target is not None and suffix:
-        put(target, page(PurePath(target).stem, made, left_out).encode())
+        put(target, page(PurePath(split_query(target)[0]).stem, made, left_out).encode())
     elif target is not None:
         for name, each in made.items():
-            write(each, f"{target}/{name.replace('/', '_')}.html")
+            write(each, child_of(target, f"{name.replace('/', '_')}.html"))
     return Plots({name: shown_in_notebooks(each) for name, each in made.items()})
 
 
@@ -70,7 +71,7 @@ def everything(seen: PlotSource) -> tuple[dict[str, go.Figure], dict[str, str]]:
 
 def write(made: go.Figure, target: str) -> None:
     """A figure as an interactive page, or an image, at a path or a URI. Raises SettingError, MissingExtraError."""
-    suffix = PurePath(target).suffix
+    suffix = PurePath(split_query(target)[0]).suffix
     if suffix == ".html":
         put(target, made.to_html(include_plotlyjs=True, config=BUTTONS).encode())
     elif suffix in IMAGES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainables.dominance import Point, first_front
@@ -40,12 +40,34 @@ def history(trial: Trial) -> list[dict[str, Any]]:
 
 def whole_history(trials: Sequence[Trial], trial: Trial) -> list[dict[str, Any]]:
     """`history`, of a fork with the results before its own: those of the trial whose checkpoint it began at."""
-    rows: list[dict[str, Any]] = []
+    return [row for _, rows in histories(trials, trial) for row in rows]
+
+
+def histories(trials: Sequence[Trial], trial: Trial) -> Iterator[tuple[Trial, list[dict[str, Any]]]]:
+    """(trial, its results) of all that `whole_history` is made of, oldest first."""
     reached = 0
     for earlier, until in chain(trials, trial):
-        rows += [row for row in history(earlier) if reached < row.get("training_iteration", 0) <= until]
+        yield earlier, [row for row in history(earlier) if reached < row.get("training_iteration", 0) <= until]
         reached = until
-    return rows + history(trial)
+    yield trial, history(trial)
+
+
+def best_row(trial: Trial, metric: str, mode: str) -> dict[str, Any]:
+    """The result with the best value, of equals the earlier; the last one if no result has a number there."""
+    scores = [(score_of(row, metric), row) for row in history(trial)]
+    ranked = [(rank_of(value, mode), row) for value, row in scores if value is not None]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else trial.last_result
+
+
+def scored_at(trial: Trial, metric: str, mode: str, scope: str) -> int:
+    """The iteration of the result that gives a trial its score; of a mean that of the last result."""
+    if scope == "all":
+        row = best_row(trial, metric, mode)
+    elif scope == "last" and score_of(trial.last_result, metric) is None:
+        row = next((row for row in reversed(history(trial)) if score_of(row, metric) is not None), {})
+    else:
+        row = trial.last_result
+    return int(row.get("training_iteration", trial.iteration))
 
 
 def score(trial: Trial, metric: str, mode: str, scope: str) -> float | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.metrics import score_of
 from tuner.analysis import scopes
 from tuner.error import SettingError
+from tuner.experiment.forks import evaluated_at
 from tuner.experiment.trial import Trial
 from tuner.search import sample
 from tuner.search.domains import Categorical, Domain, NormalFloat, describe
@@ -35,8 +36,8 @@ def study_of(
 
     A trial's values are its last ones, of one objective its results are the intermediate values by
     `training_iteration`. TERMINATED with all values is COMPLETE, without them PRUNED, or FAIL if there is nothing at
-    all; ERROR is FAIL; RUNNING and PAUSED are RUNNING; what has not begun is WAITING. The parameters are those that a
-    trial was created with. User attributes: "trial_id", "name", "status", "iteration".
+    all; ERROR is FAIL; RUNNING and PAUSED are RUNNING; what has not begun is WAITING. The parameters are those with
+    which a trial reported its last result. User attributes: "trial_id", "name", "status", "iteration".
 
     Args:
         metrics, modes: one objective each.
@@ -46,7 +47,7 @@ def study_of(
     """
     import optuna
 
-    params = [{str(key): value for key, value in trial.evaluated_params.items()} for trial in trials]
+    params = [{str(key): value for key, value in evaluated_at(trial, trial.iteration).items()} for trial in trials]
     distributions = _distributions(params, space)
     ways = optuna.study.StudyDirection
     directions = [ways.MINIMIZE if mode == "min" else ways.MAXIMIZE for mode in modes]

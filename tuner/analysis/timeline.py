@@ -10,6 +10,7 @@ from trainables import tagged
 from trainables.result_history import flatten
 from tuner.analysis.plot_source import NothingToPlot, PlotSource, plotly, text_of
 from tuner.analysis.spans import Span, last_heard_of, spans_of
+from tuner.experiment.outcome import headline
 from tuner.experiment.trial import Trial
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def timeline(seen: PlotSource, number: int) -> go.Figure:
         made.add_scatter(
             x=[_date(trial.ended_at or 0.0) for trial, _ in errors],
             y=[trial.index for trial, _ in errors],
-            hovertext=[
-                f"{trial.trial_id}<br>{text_of(f'{error.type}: {error.message}', 200)}" for trial, error in errors
-            ],
+            hovertext=[f"{trial.trial_id}<br>{text_of(headline(error), 200)}" for trial, error in errors],
             mode="markers",
             name="error",
             marker={"symbol": "x", "size": 9, "color": _COLOURS["failed"]},

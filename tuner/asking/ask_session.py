@@ -234,9 +234,8 @@ class AskSession:
 
     def _check_space(self, door: CallerDoor) -> None:
         """Raise ResumeError where others search another space."""
-        changed = space_difference(
-            read_settings(self._paths).get("space", {}), fingerprint(self._values.get("param_space", {}))
-        )
+        own = fingerprint(spec_of(self._values).param_space)
+        changed = space_difference(read_settings(self._paths).get("space", {}), own)
         if changed:
             door.close()
             raise ResumeError(

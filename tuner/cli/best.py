@@ -13,6 +13,7 @@ from trainables.printable import one_line
 from trainables.transfer.open import open_backend, shown
 from tuner.analysis import ExperimentAnalysis, scopes
 from tuner.analysis.goal import goal_of
+from tuner.analysis.loaded import config_of
 from tuner.analysis.reported import AUTOMATIC, check_reported, reported
 from tuner.cli import output, place
 from tuner.error import MetricMissingError, SettingError, TuneError
@@ -78,7 +79,7 @@ def _goal(found: ExperimentAnalysis, metric: str | None, mode: str | None) -> tu
 
 def _best_checkpoint(found: ExperimentAnalysis, trial: Trial, metric: str, mode: str) -> Checkpoint | None:
     """By the metric; where no kept one's result has it, the latest."""
-    best = found.get_best_checkpoint(trial, metric, mode) if trial.own_checkpoints else None
+    best = found.get_best_checkpoint(trial, metric, mode) if trial.ranked_checkpoints else None
     return best if isinstance(best, Checkpoint) else trial.checkpoint
 
 
@@ -105,7 +106,7 @@ def _facts(found: ExperimentAnalysis, trial: Trial, wanted: _BestBy, checkpoint:
         "value": wanted.score(trial),
         "state": outcome(trial),
         "iteration": trial.iteration,
-        "config": found.get_all_configs()[trial.path],
+        "config": config_of(trial, scopes.scored_at(trial, *wanted)),
         "result": trial.last_result,
         "checkpoint": None if checkpoint is None else shown(_address(checkpoint)),
         "better_before": _better_before(found.trials, wanted, wanted.score(trial)),
@@ -121,7 +122,7 @@ def _better_before(trials: Sequence[Trial], wanted: _BestBy, value: float) -> di
     if trial is None or rank_of(any_result.score(trial), wanted.mode) <= rank_of(value, wanted.mode):
         return None
     better: dict[str, Any] = {"index": trial.index, "value": any_result.score(trial), "checkpoint": None}
-    kept = [(score_of(record.metrics, wanted.metric), record) for record in trial.checkpoints]
+    kept = [(score_of(record.metrics, wanted.metric), record) for record in trial.ranked_checkpoints]
     ranked = [(rank_of(score, wanted.mode), score, record) for score, record in kept if score is not None]
     best = max(ranked, key=lambda each: each[0], default=None)
     if best is not None and best[0] > rank_of(value, wanted.mode):

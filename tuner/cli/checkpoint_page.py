@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainables.addresses import checkpoint_address
 from trainables.transfer.open import shown
 from tuner.addresses import FoundCheckpoint
 from tuner.cli import output
@@ -25,11 +26,13 @@ def of_checkpoint(found: FoundCheckpoint) -> dict[str, Any]:
 
 def text_of(facts: dict[str, Any]) -> str:
     """The page."""
+    selector = f"{facts['index']}@{facts['iteration']}"
+    address = checkpoint_address(output.value(facts["experiment"]), selector)
     lines = [
         f"trial {facts['index']}, iteration {facts['iteration']}, {output.size(facts['bytes'])}, "
         f"saved {output.time(facts['saved_at'])}",
         output.value(facts["path"]),
-        f"address: {output.value(facts['experiment'])}@{facts['index']}@{facts['iteration']}",
+        f"address: {address}",
         f"kept: {', '.join(map(output.value, facts['why'])) or 'it is to go at the next save'}",
     ]
     lines += [f"tags: {', '.join(facts['tags'])}"] if facts["tags"] else []

@@ -6,7 +6,7 @@ import argparse
 from pathlib import PurePath
 from typing import Any
 
-from trainables.places import is_elsewhere, parent_and_name
+from trainables.places import child_of, is_elsewhere, parent_and_name, split_query
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
 from tuner.cli import output, place
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = _source(arguments.source)
     above, name = parent_and_name(given)
     into, new = place.target(arguments.target, name)
-    if _plain(f"{into}/{new}").is_relative_to(_plain(given)) and _plain(f"{into}/{new}") != _plain(given):
+    if _plain(child_of(into, new)).is_relative_to(_plain(given)) and _plain(child_of(into, new)) != _plain(given):
         raise SettingError(f"{shown(arguments.target)!r} is not accepted: {shown(given)} cannot be copied into itself")
     with open_backend(above) as source, open_backend(into) as target:
         if name and source.exists(f"{name}/{MANIFEST_NAME}"):
@@ -60,7 +60,7 @@ def _say(line: str) -> None:
 
 def _plain(given: str) -> PurePath:
     """A path or URI, so that one can be told to lie in another."""
-    return PurePath(given) if is_elsewhere(given) else as_local_path(given).resolve()
+    return PurePath(*reversed(split_query(given))) if is_elsewhere(given) else as_local_path(given).resolve()
 
 
 def _source(given: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainables.checkpoint import Checkpoint
 from trainables.errors import TrainablesError
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name, trim_slash
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer.open import open_backend, shown
 from tuner.addresses import checkpoint_at
@@ -91,24 +91,27 @@ def subject(given: str, beside: Subject | None = None) -> Subject:
     """What an argument means. Raises SettingError, and what reading an experiment raises."""
     found = checkpoint_at(given)
     if found is not None:
-        address = f"{shown(found.experiment)}/{found.trial.dirname}/{found.record.ref.name}"
+        address = child_of(shown(found.experiment), f"{found.trial.dirname}/{found.record.ref.name}")
         return Subject(address, found.trial, found.experiment, found.checkpoint)
     if beside is not None and beside.experiment and "/" not in given and not as_local_path(given).exists():
         return _of_experiment(beside.experiment, given)
     if _is_checkpoint(given):
-        address = shown(given).rstrip("/")
+        address = trim_slash(shown(given))
         return Subject(address, checkpoint=Checkpoint.from_uri(place.whole(given)))
-    above, _, last = given.rstrip("/").rpartition("/")
-    if not above or (not is_elsewhere(given) and is_experiment(ExperimentPaths(as_local_path(given)))):
-        raise SettingError(f"{given!r} is neither a trial nor a checkpoint: say EXPERIMENT/TRIAL, as {given}/0")
+    above, last = parent_and_name(given)
+    if not last or (not is_elsewhere(given) and is_experiment(ExperimentPaths(as_local_path(given)))):
+        raise SettingError(
+            f"{shown(given)!r} is neither a trial nor a checkpoint: say EXPERIMENT/TRIAL, as "
+            f"{child_of(shown(given), '0')}"
+        )
     if parse_checkpoint(last) is None:
         return _of_experiment(above, last)
-    above, _, trial = above.rpartition("/")
+    above, trial = parent_and_name(above)
     of = _of_experiment(above, trial).trial
     assert of is not None
     for record in of.checkpoints:
         if record.ref.name == last:
-            return Subject(f"{above}/{of.dirname}/{last}", of, above, of.open_checkpoint(record))
+            return Subject(child_of(above, f"{of.dirname}/{last}"), of, above, of.open_checkpoint(record))
     names = ", ".join(record.ref.name for record in of.checkpoints)
     raise SettingError(f"{of.name} has no checkpoint {last!r}; it has: {names or 'none'}")
 
@@ -128,8 +131,8 @@ def _of_experiment(experiment: str, trial: str) -> Subject:
         problems: list[str] = []
         found = place.trial(load_with_journal(paths, problems)[0].trials, trial)
     if is_elsewhere(experiment):
-        found.__dict__["origin"] = experiment.rstrip("/")
-    return Subject(f"{address}/{found.dirname}", found, experiment)
+        found.__dict__["origin"] = trim_slash(experiment)
+    return Subject(child_of(address, found.dirname), found, experiment)
 
 
 # --- what differs -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class _Leaving:
 
     def listen(self) -> None:
         signal.signal(getattr(signal, f"SIG{SIGNAL}"), self._told)
-        signal.signal(signal.SIGTERM, self._end)  # until the run has handlers of its own, and after it
+        signal.signal(signal.SIGTERM, self._end)  # until `execute` has handlers of its own
 
     def _told(self, number: int, frame: FrameType | None) -> None:
         self.planned = True

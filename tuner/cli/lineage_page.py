@@ -46,7 +46,7 @@ def changed_text(changed: dict[str, Any]) -> str:
 def _own_text(edge: dict[str, Any], state: ExperimentState) -> str:
     if edge["kind"] == "retry":
         return f"  at iteration {edge['iteration']} tried again, as you ordered"
-    donor = f"{called(state, edge['from'])}@{edge['from_iteration']}"
+    donor = f"{called(state, edge['from'])}@{edge['from_iteration']} ({output.value(edge['from'])})"
     return f"  at iteration {edge['iteration']} cloned from {donor}  {changed_text(edge['changed'])}"
 
 

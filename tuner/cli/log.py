@@ -19,7 +19,7 @@ from tuner.experiment.forks import is_reuse
 from tuner.experiment.generations import read_records
 from tuner.experiment.history import History
 from tuner.experiment.hostile import UNREADABLE
-from tuner.experiment.outcome import ENDS
+from tuner.experiment.outcome import ENDS, headline
 from tuner.experiment.reader import load_with_journal, read_settings
 from tuner.experiment.replacing import standing
 from tuner.experiment.state import ExperimentState
@@ -146,7 +146,7 @@ class _Called:
     def clone(self, clone: Clone) -> str:
         """A donor's checkpoint, and what was changed of its config's keys."""
         changed = f": {changed_text(clone.changed)}" if clone.changed else ""
-        return f"{self.checkpoint(clone.donor)}{changed}"
+        return f"{self.checkpoint(clone.donor)} ({clone.donor.trial_id}){changed}"
 
     def checkpoint(self, ref: CheckpointRef) -> str:
         return f"{self.trial(ref.trial_id)}@{ref.iteration}"
@@ -178,7 +178,7 @@ def _told(fact: ev.AnyFact, names: _Called, orders: dict[str, tuple[str, str | N
         case ev.AttemptEnded(why="halted") if names.reuses(fact):
             return None  # what it began is said
         case ev.AttemptEnded():
-            error = "" if fact.error is None else f": {fact.error.type}: {fact.error.message.splitlines()[0]}"
+            error = "" if fact.error is None else f": {headline(fact.error)}"
             return f"{names.trial(fact.trial)}: attempt {fact.attempt} {fact.why}{error}", fact.trial
         case ev.TrialEnded():
             why = "" if fact.reason is None else str(fact.reason)

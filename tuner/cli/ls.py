@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainables.places import child_of
 from trainables.transfer.open import shown
 from tuner.analysis import scopes
 from tuner.analysis.goal import goal_of
@@ -70,7 +71,7 @@ def _found(given: str | None) -> tuple[str, list[dict[str, Any]]]:
         from tuner.syncer import views
 
         shown, names = views.names_under(given)
-        return shown, [_describe_elsewhere(f"{given.rstrip('/')}/{name}", name) for name in names]
+        return shown, [_describe_elsewhere(child_of(given, name), name) for name in names]
     storage = as_local_path(given)
     return str(storage), [describe(path) for path in place.experiments(storage)]
 

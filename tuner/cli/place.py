@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainables.places import parent_and_name
+from trainables.places import parent_and_name, split_query
 from trainables.transfer.open import shown
 from tuner.addresses import checkpoint_at
 from tuner.error import ExperimentNotFoundError, SettingError
@@ -41,7 +41,7 @@ def experiment(given: str) -> Path:
 
 def target(given: str, name: str) -> tuple[str, str]:
     """(place, name) of what a copy that is called `name` becomes at DST. Raises SettingError."""
-    if given.endswith("/"):
+    if split_query(given)[0].endswith("/"):
         return whole(given), name
     above, new = parent_and_name(whole(given))
     if not new:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trainables.places import child_of, trim_slash
 from tuner.analysis.file_target import page_at, put
 from tuner.cli import output, place
 from tuner.experiment.paths import is_elsewhere
@@ -23,9 +24,9 @@ def add(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from tuner.ui import one_file
 
-    given = arguments.experiment.rstrip("/")
+    given = trim_slash(arguments.experiment)
     found = given if is_elsewhere(given) else str(place.experiment(given))
-    target = f"{found}/report.html" if arguments.output is None else page_at(arguments.output)
+    target = child_of(found, "report.html") if arguments.output is None else page_at(arguments.output)
     metrics, modes = ([each] if each else [] for each in (arguments.metric, arguments.mode))
     written = put(target, one_file.page(found, metrics, modes))
     output.told(arguments, written, path=written)

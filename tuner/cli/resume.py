@@ -12,7 +12,9 @@ from typing import Any
 from tuner.cli import output, place
 from tuner.cli import run as run_verb
 from tuner.error import SettingError
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import read_settings
 
 
 def add(verbs: Any) -> None:
@@ -40,9 +42,10 @@ def life(arguments: argparse.Namespace) -> Callable[[], int]:
     if arguments.trainable is None and kept.exists():
         return partial(_from_config, kept, path, arguments)
     if arguments.trainable is None:
+        how = how_to_continue(path, starter_of(ExperimentPaths(path), read_settings(ExperimentPaths(path))))
         raise SettingError(
-            f"{path} was not started by `tuner run`: run its script again with resume='AUTO', or name the trainable "
-            "with --trainable module:function or --trainable path/file.py:function"
+            f"{path} was not started by `tuner run`: continue it in its script ({how}), or name the trainable with "
+            "--trainable module:function or --trainable path/file.py:function"
         )
     if arguments.changes or run_verb.where(arguments) or run_verb.hooks(arguments):
         raise SettingError(

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from trainables.config import CheckpointConfig
-from tuner.analysis.reported import check_reported
+from trainables.store.retention import ranking_metrics
+from tuner.analysis.reported import check_reported, reported
 from tuner.cli import output, place
 from tuner.experiment.reader import load_with_journal, read_settings, replay
 from tuner.experiment.trial_records import CheckpointRecord
@@ -29,7 +30,7 @@ def add(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tuner.retention.explain import Chronicle, would_keep
-    from tuner.retention.rules import metrics_of, policy_of
+    from tuner.retention.rules import policy_of
     from tuner.retention.trial_retention import TrialRetention
 
     policies = [policy_of(given) for given in arguments.policy]
@@ -43,8 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     output.complain("retention", *problems, *contents.damaged, *contents.notes, *notes)
     if replayed is None:
         return 1
-    for metric in dict.fromkeys(name for policy in policies for name in metrics_of(policy)):
-        check_reported(metric, state.trials)
+    known = reported(state.trials)
+    for names in dict.fromkeys(names for policy in policies for names in ranking_metrics(policy)):
+        if not any(name in known for name in names):
+            check_reported(names[-1], state.trials)
     chronicle = replayed.made
     kept = would_keep(chronicle.steps, retention)
     rows = [

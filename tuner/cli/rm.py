@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+from trainables.places import child_of, trim_slash
 from trainables.transfer.open import shown
 from tuner.cli import output, place
 from tuner.clock import SystemClock
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _remove_copy(arguments: argparse.Namespace) -> int:
     from tuner.tools.remove import remove_replica
 
-    address = shown(arguments.experiment).rstrip("/")
+    address = trim_slash(shown(arguments.experiment))
     if not arguments.now:
         raise SettingError(f"{address!r} is elsewhere, and nothing is set aside there: --now deletes it for good")
     if not arguments.yes and not _agreed(f"delete for good {address}?"):
@@ -106,8 +108,8 @@ def _described(paths: ExperimentPaths) -> tuple[str, list[str]]:
     if not settings.get("upload_dir"):
         return amount, []
     name = str(settings.get("name") or paths.root.name)
-    copy = f"{str(settings['upload_dir']).rstrip('/')}/{name}"
-    ends = f"`tuner rm {copy} --now`" if is_elsewhere(copy) else f"`rm -r {Path(copy)}`"
+    copy = child_of(settings["upload_dir"], name)
+    ends = f"`tuner rm {shlex.quote(copy)} --now`" if is_elsewhere(copy) else f"`rm -r {Path(copy)}`"
     return amount, [
         f"its copies at {copy} stay: a run of that name that copies there goes on from them; {ends} deletes them"
     ]

@@ -106,28 +106,31 @@ def run(arguments: argparse.Namespace) -> int:
 def execute(described: Any, hooks: Mapping[str, str], *, as_json: bool = False, **instead: Any) -> int:
     """Run what a config describes; say where it lies and what came out best. 1 when trials failed.
 
+    A SIGTERM after the run has ended does not change that status.
+
     `instead` are arguments of `tune.run` in place of what the config says; callbacks come on top.
     """
     from tuner.cli.config_file import KeepConfig
+    from tuner.cli.notices import Notices
     from tuner.run import run as tune_run
 
     more = instead.pop("callbacks", ())
     settings = {**described.arguments(), **hooks, **instead}
-    settings["callbacks"] = [*settings.get("callbacks", ()), *more, KeepConfig(described)]
     failed: TrialsFailedError | None = None
-    try:
-        with aside(as_json):
-            analysis = tune_run(described.load_trainable(), **settings)
-    except TrialsFailedError as error:
-        failed, analysis = error, error.analysis
-    if as_json:
-        output.say(output.as_json(came_of(analysis, described.directory())))
-    elif described.said.get("verbose") != 0:
-        _say(analysis, described)
-    if failed is not None:
-        output.say(f"tuner: {failed}", sys.stderr)
-        return 1
-    return 0
+    with Notices() as notices:
+        settings["callbacks"] = [*settings.get("callbacks", ()), *more, KeepConfig(described), notices]
+        try:
+            with aside(as_json):
+                analysis = tune_run(described.load_trainable(), **settings)
+        except TrialsFailedError as error:
+            failed, analysis = error, error.analysis
+        if as_json:
+            output.say(output.as_json(came_of(analysis, described.directory())))
+        elif described.said.get("verbose") != 0:
+            _say(analysis, described)
+        if failed is not None:
+            output.say(f"tuner: {failed}", sys.stderr)
+    return 0 if failed is None else 1
 
 
 def aside(as_json: bool) -> AbstractContextManager[object]:
@@ -144,8 +147,11 @@ def came_of(analysis: Any, directory: Path) -> dict[str, Any]:
     best = analysis.get_best_trial(metric, mode) if isinstance(metric, str) else None
     if best is not None:
         checkpoint = analysis.get_best_checkpoint(best, metric, mode)
-        told["best"] = {"trial": best.trial_id, "index": best.index, "config": best.config, "metric": metric}
-        told["best"] |= {
+        told["best"] = {
+            "trial": best.trial_id,
+            "index": best.index,
+            "config": analysis.get_best_config(metric, mode),
+            "metric": metric,
             "value": best.last_result.get(metric),
             "checkpoint": None if checkpoint is None else checkpoint.path,
         }
@@ -161,7 +167,7 @@ def _say(analysis: Any, described: Any) -> None:
     if best is None:
         return
     output.say(f"best trial       {best.name} (by its last {metric})")
-    output.say(f"best config      {output.value(best.config)}")
+    output.say(f"best config      {output.value(analysis.get_best_config(metric, mode))}")
     checkpoint = analysis.get_best_checkpoint(best, metric, mode)
     if checkpoint is not None:
         output.say(f"best checkpoint  {checkpoint.path}")

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from trainables.places import child_of, parent_and_name
 from tuner.addresses import checkpoint_at
 from tuner.analysis.goal import Goal, goal_of
 from tuner.analysis.reported import check_reported
 from tuner.cli import checkpoint_page, lineage_page, open_orders, output, place, trial_page, trial_table
 from tuner.cli.trial_page import of_trial, why
-from tuner.cli.trial_table import Choice, arranged, fill_constants, row_of
+from tuner.cli.trial_table import Choice, arranged, fill_constants, fill_donors, row_of
 from tuner.clock import SystemClock
 from tuner.error import SettingError
 from tuner.experiment import driver_log, run_state
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.driver_log import Warned
 from tuner.experiment.forks import lines_of
 from tuner.experiment.liveness import LastDriver, Liveness, last_driver
@@ -76,11 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
         state, journal = load_with_journal(paths, problems)
         settings = dict(read_settings(paths))
         driver = last_driver(paths, SystemClock().time())
+        resume = how_to_continue(address, starter_of(paths, settings))
         trial = None if arguments.trial is None else place.trial(state.trials, arguments.trial)
         explained = why(trial, paths, journal, settings) if trial is not None and arguments.why else {}
     output.complain("show", *problems, *journal.damaged, *journal.notes, *explained.pop("notes", ()))
     if trial is not None:
-        facts = of_trial(trial, address, settings) | {"forked": lines_of(state.trials, trial)} | explained
+        facts = of_trial(trial, state.trials, address, settings) | {"forked": lines_of(state.trials, trial)} | explained
         facts |= lineage_page.lineage_of(state, trial)
         text = trial_page.text_of(facts, lineage_page.lines_of(facts, state))
         page = "" if arguments.json else output.wrapped(text, output.terminal_width())
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         output.say("\n".join(map(str, warned)) or "no warnings")
         return 0
     else:
-        _show_trials(arguments, _Seen(address, state, settings, driver, warned), choice, problems)
+        _show_trials(arguments, _Seen(address, state, settings, driver, warned, resume), choice, problems)
     return 1 if problems else 0
 
 
@@ -102,10 +105,12 @@ class _Seen:
     settings: dict[str, Any]
     driver: LastDriver
     warned: list[Warned]
+    resume: str
+    """The call that continues it."""
 
     @property
     def name(self) -> str:
-        return self.address.rstrip("/").rpartition("/")[2]
+        return parent_and_name(self.address)[1]
 
     @property
     def error(self) -> str | None:
@@ -123,6 +128,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
     note = run_state.note(seen.driver, seen.state.run_ended)
     every = [row_of(trial, goal.metrics, problems, note) for trial in seen.state.trials]
     fill_constants(every, seen.state.trials, problems)
+    fill_donors(every, seen.state.trials)
     output.complain("show", *problems[known:])
     matching = arranged(every, goal, choice)
     rows = matching[: choice.limit]
@@ -132,7 +138,7 @@ def _show_trials(arguments: argparse.Namespace, seen: _Seen, choice: Choice, pro
         named = seen.address if is_elsewhere(given) else min(given, seen.address, key=len)
         told = [
             *forked_from(seen.settings),
-            *run_state.to_go_on(seen.driver, seen.state.run_ended, saved=seen.state.checkpoint_count > 0),
+            *run_state.to_go_on(seen.driver, seen.state.run_ended, seen.resume, saved=seen.state.checkpoint_count > 0),
             *map(_copy_text, copies),
             *_changed(seen.state),
             *checkpoint_page.tags_text(checkpoint_page.tags_of(seen.state)),
@@ -203,7 +209,7 @@ def copies_of(state: ExperimentState, settings: Mapping[str, Any], name: str) ->
     """Per place that copies go to: what it holds and what it lacks, as far as the journal knows."""
     kept = [record for trial in state.trials for record in trial.checkpoints]
     told = settings.get("upload_dir")
-    places = {f"{told.rstrip('/')}/{name}"} if told else set()
+    places = {child_of(told, name)} if told else set()
     places |= {site for record in kept for site in sites(record, settings)}
     rows = []
     for site in sorted(places):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainables import tagged
 from trainables.metrics import MISSING, lookup
+from trainables.places import child_of
 from trainables.printable import one_line
 from tuner.analysis.goal import goal_of
 from tuner.cli import output
@@ -16,7 +17,9 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reader import replay
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
+from tuner.experiment.trials import find_trial
 from tuner.inspection.checkpoints import explained, sites
+from tuner.inspection.lineage import edges_of
 
 ATTEMPTS = 10
 """Lines of them at most."""
@@ -29,8 +32,8 @@ _ENDED: dict[str, str] = {
 }
 
 
-def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is known of one trial, without unpickling anything."""
+def of_trial(trial: Trial, trials: Sequence[Trial], address: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is known of one trial of `trials`, without unpickling anything."""
     error = trial.error
     return {
         "id": trial.trial_id,
@@ -38,12 +41,12 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
         "status": trial.status,
         "state": word(trial) if trial.is_finished() else one_line(outcome(trial)),
         "iteration": trial.iteration,
-        "path": f"{address}/{trial.dirname}",
+        "path": child_of(address, trial.dirname),
         "config": tagged.loads(bytes(trial.raw_config)),
         "result": trial.last_result,
         "failures": trial.num_failures,
         "reason": ended_because(trial),
-        "attempts": _attempts(trial),
+        "attempts": _attempts(trial, trials),
         "notes": [{"at": note.at, "text": note.text} for note in trial.notes],
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,
@@ -73,13 +76,30 @@ def of_trial(trial: Trial, address: str, settings: Mapping[str, Any]) -> dict[st
     }
 
 
-def _attempts(trial: Trial) -> list[dict[str, Any]]:
-    """Those that were not its last: why each ended, and from which iteration the next one went on, None: not yet."""
-    went_on = [None if rest.until is None or rest.until == trial.ended_at else rest.iteration for rest in trial.rests]
-    return [
-        {"why": rest.why, "iteration": rest.reached, "went_on_from": from_}
-        for rest, from_ in zip(trial.rests, went_on, strict=True)
-    ]
+def _attempts(trial: Trial, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Those that were not its last: why each ended, and from which iteration the next one went on, None: not yet.
+
+    "donor" is the trial from whose checkpoint the next one went on as a clone: its id, its number and the iteration.
+    """
+    donors = {edge["at"]: _donor(edge, trials) for edge in edges_of([trial]) if edge["kind"] == "exploit"}
+    attempts = []
+    for rest in trial.rests:
+        goes_on = rest.until is not None and rest.until != trial.ended_at
+        attempts.append(
+            {
+                "why": rest.why,
+                "iteration": rest.reached,
+                "went_on_from": rest.iteration if goes_on else None,
+                "donor": donors.get(rest.until) if goes_on else None,
+            }
+        )
+    return attempts
+
+
+def _donor(edge: Mapping[str, Any], trials: Sequence[Trial]) -> dict[str, Any]:
+    found = find_trial(trials, edge["from"])
+    index = None if found is None else found.index
+    return {"trial": edge["from"], "index": index, "iteration": edge["from_iteration"]}
 
 
 def _score(record: CheckpointRecord, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +155,11 @@ def _attempt_lines(attempts: list[dict[str, Any]]) -> list[str]:
     """The last ones, a line each."""
     lines = []
     for number, one in list(enumerate(attempts, 1))[-ATTEMPTS:]:
-        start = one["went_on_from"]
+        start, donor = one["went_on_from"], one["donor"]
         next_ = "not gone on since" if start is None else f"went on from iteration {start}" if start else "began anew"
+        if donor is not None:
+            name = donor["trial"] if donor["index"] is None else donor["index"]
+            next_ = f"went on as a clone of trial {output.value(name)}@{donor['iteration']}"
         lines.append(f"  {number}: {_ENDED.get(one['why'], one['why'])} after iteration {one['iteration']}; {next_}")
     more = [f"  ... {len(attempts) - ATTEMPTS} before"] if len(attempts) > ATTEMPTS else []
     return [f"earlier attempts: {len(attempts)}", *more, *lines] if attempts else []

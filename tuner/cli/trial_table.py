@@ -19,6 +19,7 @@ from tuner.error import SettingError, require
 from tuner.experiment.hostile import noted
 from tuner.experiment.outcome import WORDS, ended_because, outcome
 from tuner.experiment.trial import Trial
+from tuner.experiment.trials import find_trial
 from tuner.progress import formatting
 from tuner.progress.run_view import RunView
 from tuner.progress.trial_rows import ENDLESS, TrialRow, cut
@@ -83,7 +84,18 @@ def row_of(trial: Trial, metrics: Sequence[str], problems: list[str], note: str 
         "checkpoints": len(trial.checkpoints),
         "bytes": sum(record.bytes for record in trial.checkpoints),
         "error": None if trial.error is None else f"{trial.error.type}: {trial.error.message}",
+        "from": None,
     }
+
+
+def fill_donors(rows: Sequence[dict[str, Any]], trials: Sequence[Trial]) -> None:
+    """Name the checkpoint of another trial that a clone or a fork continues from, as NUMBER@ITERATION."""
+    for row, trial in zip(rows, trials, strict=True):
+        clones = trial.clones[trial.past_clones :] or trial.clones[: trial.forked]
+        if clones:
+            donor = clones[-1].donor
+            found = find_trial(trials, donor.trial_id)
+            row["from"] = f"{donor.trial_id if found is None else found.index}@{donor.iteration}"
 
 
 def fill_constants(rows: Sequence[dict[str, Any]], trials: Sequence[Trial], problems: list[str]) -> None:
@@ -165,7 +177,8 @@ def _by_value(value: Any, reverse: bool) -> tuple[Any, ...]:
 def text_of(rows: Sequence[dict[str, Any]], goal: Goal, hidden: int, width: int | None) -> list[str]:
     """The table, line by line, of at most `width` columns; None: nothing is cut."""
     others = [*goal.metrics[1:], *_others(rows, goal.metrics)]
-    shown = [_shown(row, goal, others) for row in rows]
+    has_donors = any(row["from"] is not None for row in rows)
+    shown = [_shown(row, goal, others, has_donors=has_donors) for row in rows]
     failed = sum(row["status"] == Trial.ERROR for row in rows)
     ended, apart = shown[: len(shown) - failed], shown[len(shown) - failed :]
     metric = output.value(goal.metrics[0]) if goal.metrics else None
@@ -185,7 +198,7 @@ def _others(rows: Sequence[dict[str, Any]], metrics: Sequence[str]) -> list[str]
     return [name for name in names if name not in AUTOMATIC and name not in metrics][:OTHERS]
 
 
-def _shown(row: Mapping[str, Any], goal: Goal, others: Sequence[str]) -> TrialRow:
+def _shown(row: Mapping[str, Any], goal: Goal, others: Sequence[str], *, has_donors: bool) -> TrialRow:
     time = row["time"]
     return TrialRow(
         number=str(row["index"]),
@@ -196,5 +209,6 @@ def _shown(row: Mapping[str, Any], goal: Goal, others: Sequence[str]) -> TrialRo
         standing=row["state"],
         parameters={output.value(key): output.value(value) for key, value in (row["params"] or {}).items()},
         metrics={output.value(name): output.value(_cell(row, name)) for name in others}
+        | ({"from": output.value(row["from"] or "")} if has_donors else {})
         | {"checkpoints": str(row["checkpoints"]), "id": output.value(row["id"])},
     )

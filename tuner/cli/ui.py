@@ -34,7 +34,7 @@ def add(verbs: Any) -> None:
         "--allow-host", action="append", default=[], metavar="NAME", help="a name by which a proxy calls it; repeatable"
     )
     verb.add_argument("--read-only", action="store_true", help="take no orders")
-    verb.add_argument("--no-token", action="store_true", help="let everybody who reaches it read; implies --read-only")
+    verb.add_argument("--no-token", action="store_true", help="let everybody on this machine read; implies --read-only")
     verb.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)  # whoever started it is gone
     verb.set_defaults(run=run)
 

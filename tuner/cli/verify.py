@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import CheckpointError
-from trainables.places import is_elsewhere, parent_and_name
+from trainables.places import child_of, is_elsewhere, parent_and_name, split_query, trim_slash
 from trainables.store import verify
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.tagged_kinds import NAMED
@@ -69,7 +69,7 @@ def _checkpoint(given: str, work: TaskBar) -> dict[str, Any] | None:
     above, name = parent_and_name(whole)
     if not name:
         return None
-    found: dict[str, Any] = {"path": shown(whole).rstrip("/"), "trials": 0, "checkpoints": 1, "bytes": 0, "blobs": 0}
+    found: dict[str, Any] = {"path": trim_slash(shown(whole)), "trials": 0, "checkpoints": 1, "bytes": 0, "blobs": 0}
     found |= {"notes": [], "problems": []}
     with open_backend(above) as backend:
         try:
@@ -92,9 +92,9 @@ def examine_elsewhere(uri: str, work: TaskBar) -> dict[str, Any]:
     problems: list[str] = []
     with place.fact_log(uri, history=True) as (paths, address):
         state, contents = load_with_journal(paths, problems)
-        problems = [line.replace(str(paths.root), address) for line in problems]
-        problems += [f"{address}/journal/{lost}" for lost in contents.damaged]
-        problems += [f"{address}/journal/history/{line}" for line in _history(paths)]
+        problems = [line.replace(str(paths.root), split_query(address)[0]) for line in problems]
+        problems += [child_of(address, f"journal/{lost}") for lost in contents.damaged]
+        problems += [child_of(address, f"journal/history/{line}") for line in _history(paths)]
         named = _named(paths, contents)
     found: dict[str, Any] = {"path": address, "trials": len(state.trials), "checkpoints": 0, "bytes": 0}
     found |= {"notes": list(contents.notes), "problems": problems}
@@ -109,7 +109,7 @@ def examine_elsewhere(uri: str, work: TaskBar) -> dict[str, Any]:
             with place.fact_log(uri) as (paths, _):
                 lost &= _named(paths, read_journal(paths)).keys()
         there = backend.url(f"{name}/blobs")
-    problems += [f"{there}/{blob} is missing: {named[blob]}" for blob in sorted(lost)]
+    problems += [f"{child_of(there, blob)} is missing: {named[blob]}" for blob in sorted(lost)]
     return found | {"blobs": len(blobs)}
 
 
@@ -137,8 +137,8 @@ def _trial_elsewhere(backend: Backend, key: str, trial: Trial, found: dict[str, 
         journaled.pop(broken.where.rpartition("/")[2], None)
         found["problems"].append(f"{backend.url(broken.where)}: {broken.reason}")
     for name, record in journaled.items():
-        address = f"{backend.url(key)}/{name}"
-        if record.copies and backend.url(key).rpartition("/")[0] not in record.copies:
+        address = backend.url(f"{key}/{name}")
+        if record.copies and parent_and_name(backend.url(key))[0] not in record.copies:
             found["notes"].append(f"{address} is only at {record.copies[-1]}, and was not looked at there")
         else:
             kind = "notes" if record.here and not record.copies else "problems"

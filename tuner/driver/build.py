@@ -30,6 +30,8 @@ from tuner.driver.jobs import Beginnings
 from tuner.driver.live_page import wants_page
 from tuner.driver.plugins import PluginSet, TrialSource
 from tuner.driver.plugins.named_callbacks import named_callbacks
+from tuner.driver.plugins.used_objects import refuse_used
+from tuner.driver.signals import Signals
 from tuner.error import ExperimentExistsError, OwnedElsewhereError, SettingError
 from tuner.executors import default
 from tuner.executors.base import Executor, Resources
@@ -58,6 +60,7 @@ from tuner.progress.announcer import Announcer
 from tuner.resources import parse_resources
 from tuner.schedulers import as_scheduler, default_scheduler
 from tuner.search import as_searcher
+from tuner.search.containers import close
 from tuner.spec import Spec
 from tuner.stopper import as_stopper
 
@@ -74,6 +77,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
     """Run the experiment that `spec` describes, from wherever it stands, and return its results."""
     fill_standard_descriptors()  # before anything is opened
     with ExitStack() as ends:
+        signals = ends.enter_context(Signals())  # first: handlers are restored when all else has ended
         driver_log = ends.enter_context(DriverLog(SystemClock()).attached())
         variables.tell_of_vain()
         for change in _changes:
@@ -92,9 +96,8 @@ def execute(spec: Spec) -> ExperimentAnalysis:
         start_from = _check(settings.spec, executor)
         while (started := _start(settings, source, connection, executor, driver_log, ends)) is None:
             pass  # what there is has changed since it was looked at
-        if isinstance(start_from, Path):
-            start_from = followed(start_from)  # it may have been moved aside
         owned, plugins, reporter, earlier = started
+        begins = Beginnings(followed(start_from) if isinstance(start_from, Path) else start_from, earlier)
 
         def warn(line: str) -> None:
             reporter.announce(f"warning: {line}")
@@ -105,7 +108,7 @@ def execute(spec: Spec) -> ExperimentAnalysis:
             if hosts is not None:
                 owned.life.callback(hosts.release)
                 owned.life.callback(owned.undo.wait_elsewhere)
-            return Run(owned, plugins, reporter, executor, driver_log, Beginnings(start_from, earlier)).run(hooks)
+            return Run(owned, plugins, reporter, executor, driver_log, begins, signals).run(hooks)
 
 
 def _check_command(spec: Spec, *, here: bool) -> None:
@@ -190,14 +193,14 @@ def _plugins(
     spec: Spec, settings: Mapping[str, Any], paths: ExperimentPaths, clock: Clock, executor: Executor
 ) -> PluginSet:
     """Searcher, scheduler, stopper and callbacks, ready to be asked; SettingError for what is none."""
-    seed = int(settings["seed"])
+    refuse_used(spec, str(settings["id"]))
     searcher = as_searcher(
         spec.search_alg,
         spec.param_space,
         num_samples=spec.num_samples,
         metric=spec.metric,
         mode=spec.mode,
-        seed=seed,
+        seed=int(settings["seed"]),
         trainable_name=spec.trainable_name,
         stop=spec.stop,
         scheduled=spec.scheduler is not None,
@@ -206,7 +209,7 @@ def _plugins(
         default_scheduler(searcher, spec.param_space, spec.stop) if spec.scheduler is None else spec.scheduler,
         metric=spec.metric,
         mode=spec.mode,
-        seed=seed,
+        seed=int(settings["seed"]),
         total_resources=executor.total(),
         trial_resources=parse_resources(spec.resources_per_trial),
     )
@@ -254,8 +257,7 @@ def _resources_for(
     spec: Spec, check: Callable[[Resources], object], config: Mapping[str, Any]
 ) -> dict[str, float] | None:
     """What a trial asks for where its config says so; None: what all ask for. Raises ResourceError."""
-    asked = None if spec.resources_for is None else spec.resources_for(config)
-    if asked is None:
+    if spec.resources_for is None or (asked := spec.resources_for(close(spec.param_space, config))) is None:
         return None
     amounts = parse_resources(asked)
     check(amounts)

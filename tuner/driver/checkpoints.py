@@ -244,10 +244,10 @@ class TrialCheckpoints:
 
     # --- the end of the run ----------------------------------------------------------------------------------
 
-    def copy_rest(self, clock: Clock, until: float, hurried: Callable[[], bool]) -> list[str]:
+    def copy_rest(self, clock: Clock, is_over: Callable[[], bool], hurried: Callable[[], bool]) -> list[str]:
         """Wait until the replica has everything; returns what did not arrive, one line each.
 
-        Given up when nothing arrives for `sync_timeout`, at the end of a preemption's grace time, and by Ctrl-C. What
+        Given up when nothing arrives for `sync_timeout`, when the grace time of a notice is over, and by Ctrl-C. What
         is deleted here meanwhile is told there too.
         """
         copies = self._copies
@@ -266,7 +266,7 @@ class TrialCheckpoints:
             return bool(facts or deleted)
 
         def done() -> bool:
-            if copies.complete or copies.given_up or clock.monotonic() >= until:
+            if copies.complete or copies.given_up or is_over():
                 return True
             if hurried():
                 raise KeyboardInterrupt

@@ -23,7 +23,7 @@ from tuner.driver.loop import TrialLoop
 from tuner.driver.plugins import FactApplier, PluginSet
 from tuner.driver.shown_progress import progress_facts
 from tuner.driver.signals import Signals
-from tuner.error import Interrupted, MetricMissingError, OwnedElsewhereError, StorageFullError, SyncError
+from tuner.error import Interrupted, OwnedElsewhereError, StorageFullError, SyncError
 from tuner.executors.base import Executor
 from tuner.experiment import events as ev
 from tuner.experiment import existing
@@ -57,13 +57,14 @@ class Run:
         executor: Executor,
         driver_log: DriverLog,
         begins: Beginnings,
+        signals: Signals,
     ) -> None:
-        self.driver_log, self.begins = driver_log, begins
+        self.driver_log, self.begins, self._signals = driver_log, begins, signals
         self.copies = ReplicaSink()
         self._raises_interrupted = knobs.on_interrupt() == "raise"
         self.missing: list[str] = []
         """What did not reach the replica."""
-        self.spec, self.opened, self.executor, self.clock = opened.spec, opened, executor, executor.clock
+        self.spec, self.opened, self.executor = opened.spec, opened, executor
         # First: when somebody else's callback fails at the start of a trial, that trial has started.
         plugins.callbacks = CallbackList([opened.undo, *plugins.callbacks.callbacks])
         snapshot = opened.contents.snapshot if opened.contents else None
@@ -73,23 +74,20 @@ class Run:
         self.caught_up = CatchUp(opened, self.applier, executor=executor, announce=reporter.announce)
 
     def run(self, hooks: RunHooks) -> ExperimentAnalysis:
-        """Run to the end. Raises Interrupted after Ctrl-C, SystemExit after SIGTERM, and what settings want raised."""
+        """Run to the end. Raises Interrupted after Ctrl-C, SystemExit after a notice, and what settings want raised."""
         self._hooks, hooks.trials, hooks.state = hooks, self.state.trials, "failed"
         if hooks.failing is not None:
             self.plugins.callbacks.append(hooks.failing)
         try:
-            return self._run()
+            return self._leave(self._run())
         except Interrupted:
             raise
-        except MetricMissingError as error:
-            error.add_note(f"to continue: {interruption.how_to_go_on(self.opened.paths.root)}")
-            raise
         except KeyboardInterrupt:
-            raise interruption.interrupted(self._analysis(), total=self.plugins.source.planned(self.state)) from None
+            raise self._interrupted() from None
 
-    def _run(self) -> ExperimentAnalysis:
+    def _run(self) -> Endings:
         warnings = self.caught_up.replay()  # before the first line, which tells of what it finds
-        taken_back, changed = take_up(self.spec, self.state, self.plugins, self.clock.time())
+        taken_back, changed = take_up(self.spec, self.state, self.plugins, self.executor.clock.time())
         source = self.plugins.source
         total = len(self.state.trials) if source.all_created(self.state) else source.planned(self.state)
         found = how_far(self.state, total, self.spec.resume_choice)
@@ -106,7 +104,7 @@ class Run:
             self.opened.paths,
             self.opened.ownership.generation,
             next_seq=self.opened.contents.last_seq + 1 if self.opened.contents else 1,
-            clock=self.clock,
+            clock=self.executor.clock,
             sync="inline" if self.executor.inline else "thread",
             on_durable=self.executor.wake,
             parents=self.opened.contents.chain if self.opened.contents else (),
@@ -129,13 +127,20 @@ class Run:
             with live_page(self.opened.paths.root, self.reporter.show, wanted=wants_page(self.spec)):
                 loop = self._loop(journal)
                 self._drive(loop, journal, left)
-        except StorageFullError:
-            with contextlib.suppress(StorageFullError):  # the same once more, behind a second traceback
-                journal.close()
+        except Exception as error:
+            if isinstance(error, StorageFullError):
+                with contextlib.suppress(StorageFullError):  # the same once more, behind a second traceback
+                    journal.close()
+            if not isinstance(error, OwnedElsewhereError) and any(trial.attempt for trial in self.state.trials):
+                error.add_note(f"to continue: {self.opened.how_to_continue}")
             raise
         finally:
             journal.close()
-        return self._leave(loop.endings)
+        return loop.endings
+
+    def _interrupted(self, *, back: bool = False) -> Interrupted:
+        total, how = self.plugins.source.planned(self.state), self.opened.how_to_continue
+        return interruption.interrupted(self._analysis(), how=how, total=total, back=back)
 
     def _warn(self, line: str, level: int = logging.WARNING) -> None:
         self.reporter.announce(line)
@@ -159,7 +164,7 @@ class Run:
         hosts, owned = self.executor.remote_hosts, self.caught_up.replica
         if owned is not None:
             generation, new = self.opened.ownership.generation, self.opened.contents is None
-            self.copies = replica = owned.open(self.opened.paths, journal, generation, self.clock)
+            self.copies = replica = owned.open(self.opened.paths, journal, generation, self.executor.clock)
             touched, origins = self.caught_up.touched, self.caught_up.origins
             replica.start(self.state, owned.inventory(self.state, new=new, touched=touched, origins=origins))
             self._bring_inherited(replica, journal)
@@ -185,9 +190,9 @@ class Run:
             ownership=self.opened.ownership,
             executor=self.executor,
             retention=retention,
-            clock=self.clock,
+            clock=self.executor.clock,
             copies=self.copies,
-            mailbox=None if self.clock.virtual else Mailbox(self.opened.paths.root),
+            mailbox=None if self.executor.clock.virtual else Mailbox(self.opened.paths.root),
         )
         running, source = loop.attempts.running, self.plugins.source
         self.reporter.facts = partial(progress_facts, source, self.state, self.copies, self.executor, running)
@@ -206,7 +211,7 @@ class Run:
 
         if origins := self.caught_up.origins:
             self.reporter.announce(f"copying {text.counted(len(origins), 'checkpoint')} to {replica.place}")
-            copy_inherited(replica, tell, ownership=self.opened.ownership, clock=self.clock)
+            copy_inherited(replica, tell, ownership=self.opened.ownership, clock=self.executor.clock)
             journal.sync_now()
 
     def _analysis(self) -> ExperimentAnalysis:
@@ -224,8 +229,9 @@ class Run:
         self.plugins.callbacks.setup(stop=self.spec.stop, num_samples=samples, total_num_samples=total)
         for trial in self.caught_up.ended:
             self.plugins.callbacks.on_trial_complete(0, self.state.trials, trial)
-        with Signals(loop.endings, self.executor) as signals:
+        with self._signals.handled(loop.endings, self.executor):
             try:
+                self.executor.note = partial(self.driver_log.add, level=logging.INFO)
                 self.executor.start(
                     self.spec.trainable,
                     lock_fds=[ownership.lock_fd],
@@ -244,7 +250,7 @@ class Run:
                     self.driver_log.add_end(error)
                 raise
             finally:
-                signals.leave()
+                self._signals.leave()
                 self._hooks.state = why
                 self.executor.shutdown(grace_s=0.0)
                 loop.finish(why)
@@ -257,14 +263,11 @@ class Run:
                 self.reporter.failures_are_raised = why != "failed" and leaving.raises_failures(self.spec, loop.endings)
                 self.plugins.callbacks.on_experiment_end(self.state.trials)
                 if (backlog := self.copies.backlog).checkpoints:
-                    self.reporter.announce(
-                        f"waiting for {text.counted(backlog.checkpoints, 'checkpoint')} to be copied "
-                        f"({text.size(backlog.bytes)}); Ctrl-C does not wait"
-                    )
+                    self.reporter.announce(leaving.still_copied(backlog.checkpoints, backlog.bytes))
                 if why == "finished" and (said := left.nothing()) is not None:
                     self._warn(said, logging.WARNING if self.opened.start.code_changed else logging.INFO)
                 self.driver_log.count_rest()  # now: it is copied with the rest
-                self.missing = loop.copy_rest(lambda: signals.hurried)
+                self.missing = loop.copy_rest(lambda: self._signals.hurried)
                 loop.close()
 
     def _leave(self, endings: Endings) -> ExperimentAnalysis:
@@ -273,22 +276,20 @@ class Run:
         raises = halted is HaltCause.INTERRUPTED and self._raises_interrupted
         if halted is not None and back:
             undo.take_back()
-            self.reporter.announce(
-                f"ended early ({halted.value}), before a trial had started: the experiment that was at "
-                f"{root} before is back"
-            )
+            early = f"ended early ({halted.value}), before a trial had started"
+            self.reporter.announce(f"{early}: the experiment that was at {root} before is back")
         elif halted is not None and not raises:
-            self.reporter.announce(f"ended early ({halted.value}); to continue: {interruption.how_to_go_on(root)}")
+            self.reporter.announce(f"ended early ({halted.value}); to continue: {self.opened.how_to_continue}")
         undo.settle()
         missing = ""
         if self.missing and self.opened.replica is not None:
             missing = leaving.not_copied(self.opened.replica.remote.uri, self.missing, self.copies.trouble)
             self._warn(missing)
-        if halted is HaltCause.PREEMPTED:
-            raise SystemExit(143)
+        if halted is not None and halted.exit_status is not None:
+            raise SystemExit(halted.exit_status)
         if raises:
-            raise interruption.interrupted(analysis, total=self.plugins.source.planned(self.state), back=back)
-        leaving.raise_failures(self.spec, analysis, endings, folded=self.reporter.folds)
+            raise self._interrupted(back=back)
+        leaving.raise_failures(self.spec, analysis, endings, starter=self.opened.starter, folded=self.reporter.folds)
         if self.missing:
             raise SyncError(missing, analysis, self.missing)
         return analysis

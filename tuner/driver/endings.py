@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 from collections.abc import Callable
 from enum import Enum
 
@@ -12,6 +13,7 @@ import msgspec
 from trainables import wire
 from tuner.driver.attempts import LiveAttempt, Phase
 from tuner.driver.deaths import death_of
+from tuner.driver.missing_results import MissingResults, runs_anew
 from tuner.driver.parts import LoopParts, Timer
 from tuner.driver.transitions import Transitions
 from tuner.error import TrialTimeoutError
@@ -33,6 +35,8 @@ class HaltCause(Enum):
     """Ctrl-C."""
     PREEMPTED = "preempted"
     """SIGTERM, SIGUSR1, or a callback has seen that the machine goes: trials have the grace time to save."""
+    HUNG_UP = "hung_up"
+    """SIGHUP: the terminal or the ssh connection is gone. Trials have the grace time to save."""
     BUDGET = "budget"
     """`time_budget_s` is spent."""
     FAIL_FAST = "fail_fast"
@@ -40,20 +44,29 @@ class HaltCause(Enum):
     DESERTED = "deserted"
     """The last caller of a session has closed it, or died."""
 
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status of a script whose run a notice ended, 128 and the signal's number as in a shell; else None."""
+        return {HaltCause.PREEMPTED: 128 + signal.SIGTERM, HaltCause.HUNG_UP: 128 + signal.SIGHUP}.get(self)
+
 
 class Endings:
     """Decides what becomes of a trial when its attempt ends, and of all when the run is halted."""
 
     def __init__(self, parts: LoopParts) -> None:
         self.transitions = Transitions(parts)
+        self.missing = MissingResults(parts)
         self.asked: HaltCause | None = None
         """What a signal handler wants; it is done at the next turn of the loop."""
         self.halted: HaltCause | None = None
+        self.late_notice = False
+        """A notice came after the loop had ended: the last copies have the grace time, and the run ends as it would."""
         self.failure: tuple[str, ev.ErrorInfo] | None = None
         """The trial whose failure ended everything (`fail_fast`), and why it failed."""
         self.on_halt: Callable[[HaltCause, float], None] = lambda why, grace: None
         """Told when that begins, and how many seconds trials have."""
         self._is_told = False
+        self._copies_until = math.inf
         self.exceptions: dict[str, bytes] = {}
         """What trials raised, pickled."""
         self._parts, self._plan, self._checkpoints = parts, parts.plan, parts.checkpoints
@@ -85,12 +98,19 @@ class Endings:
             self.on_halt(why, self._grace(why))
 
     def _grace(self, why: HaltCause) -> float:
-        return self._plan.grace_s if why is HaltCause.PREEMPTED else self._plan.stop_grace_s
+        return self._plan.grace_s if why.exit_status is not None else self._plan.stop_grace_s
 
     @property
     def halting(self) -> bool:
         """Whether the run is halted, or about to be."""
         return self.asked is not None or self.halted is not None
+
+    def is_out_of_time(self) -> bool:
+        """Return True once the grace time of the last copies is over: it begins with the first call after a notice."""
+        now = self._parts.clock.monotonic()
+        if self.late_notice or (self.halted is not None and self.halted.exit_status is not None):
+            self._copies_until = min(self._copies_until, now + self._plan.grace_s)
+        return now >= self._copies_until
 
     def is_halted(self) -> bool:
         """Whether nothing begins any more; what a signal handler asked for is done first."""
@@ -165,29 +185,20 @@ class Endings:
             if trial.save_due:
                 self.failed(run, _save_lost(trial))
             else:
-                self._check_reported(trial)
                 self._end_well(trial)
         elif self.halted is None and (error := self._unsaved(trial)) is not None:
             self.failed(run, error)
         else:
             self.transitions.end_attempt(run, "halted" if self.halted else "paused")
 
-    def _check_reported(self, trial: Trial) -> None:
-        """Raises MetricMissingError for a function that reported nothing, where no trial of the run ever has."""
-        if not self._plan.needs_reports or self.halted is not None:
-            return
-        if not any(each.iteration or each.told for each in self._parts.state.trials):
-            raise self._parts.plugins.required.nothing_reported(trial)
-
     def _end_well(self, trial: Trial) -> None:
-        """The trial ends. Raises MetricMissingError when it is the first, and has not reported what is needed."""
-        required, last = self._parts.plugins.required, trial.last_result
-        anew = not trial.is_stopped and not (trial.checkpoints and trial.checkpoints[-1].iteration >= trial.iteration)
+        """The trial ends. Raises MetricMissingError where the run ends, as no trial has reported what is needed."""
+        anew = runs_anew(trial)
         if self.halted is None and anew:
-            required.trial_ends(trial, last, anew=True)  # before the fact: a resume runs it with what was mended
+            self.missing.check(trial)  # before the fact: a resume runs it with what was mended
         self.transitions.end_trial(trial, None)
         if self.halted is None and not anew:
-            required.trial_ends(trial, last, anew=False)
+            self.missing.check(trial)
 
     def _end_stopped(self, run: LiveAttempt, event: Exited, error: ev.ErrorInfo | None) -> None:
         """A trial that was told to stop is gone, in whatever way: it has ended, unless its last save is missing."""

@@ -144,7 +144,8 @@ class FactLog:
     def _sync_files(self) -> None:
         for trial in self._unsynced:
             paths = TrialPaths(trial.directory)
-            description = (paths.trial_json, paths.params_json, paths.error_txt)  # nobody looks at those again either
+            params = (paths.params_json, paths.exact_params_json)
+            description = (paths.trial_json, *params, paths.error_txt)  # nobody looks at those again either
             for file in (paths.result_json, paths.progress_csv, *description):
                 if fs.exists(file):
                     fs.fsync_file(file)

@@ -24,6 +24,8 @@ from tuner.callback import Callback, Trials
 from tuner.clock import Clock, SystemClock
 from tuner.driver.hook_call import SHOWN, Hook, HookCall, shown
 from tuner.error import SettingError
+from tuner.experiment.forks import evaluated_at
+from tuner.experiment.outcome import TRACEBACK, headline
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.spec import Spec
@@ -89,7 +91,7 @@ class HookFacts:
             "mode": self._mode,
             "value": _plain(scopes.score(best, self._metric, self._mode, "last")),
             "iteration": best.iteration,
-            "params": _plain(best.evaluated_params),
+            "params": _plain(evaluated_at(best, best.iteration)),
             "path": best.path,
         }
 
@@ -222,6 +224,8 @@ def finish(call: HookCall, timeout_s: float, waiting: Callable[[], None]) -> str
 def _failure(trial: Trial) -> Facts:
     error = trial.error
     said = "" if error is None else f"{error.type}: {error.message}"
+    if error is not None and TRACEBACK in error.message:
+        said = headline(error)  # its beginning does not name the cause
     return {
         "trial": trial.name,
         "number": trial.index,

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -18,11 +17,6 @@ from tuner.driver.endings import HaltCause
 from tuner.error import Interrupted
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
-
-
-def how_to_go_on(root: Path) -> str:
-    """The two ways to continue an experiment that ended early."""
-    return f'the same call with name={root.name!r} and resume="AUTO", or Tuner.restore({str(root)!r}, ...)'
 
 
 def stopping(cause: HaltCause, running: int, grace_s: float, *, inline: bool = False) -> str:
@@ -41,14 +35,15 @@ def stopping(cause: HaltCause, running: int, grace_s: float, *, inline: bool = F
     saving = f"{formatting.counted(running, 'trial')} {'saves what it' if running == 1 else 'save what they'} can"
     if cause is HaltCause.INTERRUPTED:
         return f"stopping: {saving} (at most {grace_s:g} s, TUNE_STOP_GRACE_S); Ctrl-C again stops now"
-    seconds = f"at most {grace_s:g} s, {'TUNE_GRACE_S' if cause is HaltCause.PREEMPTED else 'TUNE_STOP_GRACE_S'}"
+    seconds = f"at most {grace_s:g} s, {'TUNE_STOP_GRACE_S' if cause.exit_status is None else 'TUNE_GRACE_S'}"
     return f"ending early ({cause.value}): {saving} ({seconds})"
 
 
-def interrupted(analysis: ExperimentAnalysis, *, total: int = 0, back: bool = False) -> Interrupted:
+def interrupted(analysis: ExperimentAnalysis, *, how: str, total: int = 0, back: bool = False) -> Interrupted:
     """The error for the user, which leaves no frames behind where nobody catches it.
 
     Args:
+        how: the call that continues the experiment.
         total: how many trials there were to be; 0: nobody knows.
         back: nothing had begun, and the experiment that it was to replace is back.
     """
@@ -56,7 +51,7 @@ def interrupted(analysis: ExperimentAnalysis, *, total: int = 0, back: bool = Fa
     ended = sum(status in (Trial.TERMINATED, Trial.ERROR) for status in counts)
     lines = [f"stopped by Ctrl-C: {ended} of {formatting.counted(max(total, len(counts)), 'trial')} had ended"]
     if not back:
-        lines.append(f"to continue: {how_to_go_on(Path(analysis.experiment_path))}")
+        lines.append(f"to continue: {how}")
     lines.append("results so far: `except tune.Interrupted as stopped: stopped.analysis`")
     _end_quietly()
     return Interrupted("\n".join(lines), analysis, ResultGrid(analysis))

@@ -28,6 +28,7 @@ from tuner.experiment.resume import start_of
 from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord
 from tuner.opening.earlier import EarlierTrials, ReadEarlier
+from tuner.search.containers import close
 from tuner.spec import Spec
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class RunPlan:
     """Where the workers of a trainer's group copy what they save, the experiment's key as its directory; None: they do
     not."""
     needs_reports: bool = False
-    """A run in which a first trial ends, and none has reported anything, is a mistake."""
+    """A run in which no trial reports anything is a mistake."""
     original_cwd: Path = field(default_factory=Path.cwd)
     max_publish_failures: int = field(default_factory=knobs.max_publish_failures)
     grace_s: float = field(default_factory=knobs.grace_s)
@@ -127,7 +128,7 @@ def launch_of(
         index=trial.seed_index,
         directory=trial.directory,
         temporary=plan.temporary,
-        config=trial.config,
+        config=close(spec.param_space, trial.config),
         attempt=attempt,
         generation=generation,
         seed=plan.seed,

@@ -12,9 +12,11 @@ from tuner.analysis import ExperimentAnalysis
 from tuner.driver.endings import Endings, HaltCause
 from tuner.error import TrialError, TrialProcessDiedError, TrialsFailedError, TrialTimeoutError
 from tuner.experiment import events as ev
+from tuner.experiment.continuing import resume_words
+from tuner.experiment.outcome import headline
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting as text
-from tuner.progress.failure_text import failure_text, headline
+from tuner.progress.failure_text import failure_text
 from tuner.spec import Spec
 
 SHOWN_MISSING = 20
@@ -26,15 +28,16 @@ _KINDS: dict[str, Callable[[str, str], TrialError]] = {
 
 def raises_failures(spec: Spec, endings: Endings) -> bool:
     """Whether failed trials end this run with an error."""
-    if endings.halted in (HaltCause.INTERRUPTED, HaltCause.PREEMPTED):
+    if endings.halted in (HaltCause.INTERRUPTED, HaltCause.PREEMPTED, HaltCause.HUNG_UP):
         return False
     return spec.raise_on_failed_trial or (endings.failure is not None and spec.failure_config.fail_fast == "raise")
 
 
-def raise_failures(spec: Spec, analysis: ExperimentAnalysis, endings: Endings, *, folded: bool) -> None:
+def raise_failures(spec: Spec, analysis: ExperimentAnalysis, endings: Endings, *, starter: str, folded: bool) -> None:
     """Raise what the settings want raised where trials have failed.
 
     Args:
+        starter: what started the run: the message says how to continue in its form.
         folded: the first one's traceback has been shown where it can be opened.
     """
     whole = spec.verbose == ALL_FRAMES
@@ -44,18 +47,26 @@ def raise_failures(spec: Spec, analysis: ExperimentAnalysis, endings: Endings, *
     if failed and spec.raise_on_failed_trial:
         error = failed[0].error or ev.ErrorInfo("Error", "nothing is known of it")
         shown = headline(error) if folded else failure_text(error, whole=whole)
-        raise TrialsFailedError(_failures(failed, len(analysis.trials), shown), analysis)
+        raise TrialsFailedError(_failures(failed, analysis, shown, starter), analysis)
 
 
-def _failures(failed: list[Trial], of: int, shown: str) -> str:
+def _failures(failed: list[Trial], analysis: ExperimentAnalysis, shown: str, starter: str) -> str:
     """How many trials failed, and what is shown of the first of them."""
     names = ", ".join(trial.name for trial in failed[:5])
     more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
     first, them = ("; the first:", "them") if len(failed) > 1 else ("", "it")
-    word = "AUTO" if all(trial.error and trial.error.disk for trial in failed) else "AUTO+ERRORED"
+    errored = not all(trial.error and trial.error.disk for trial in failed)
+    words = resume_words(analysis.experiment_path, starter, errored=errored)
     return (
-        f"{len(failed)} of {text.counted(of, 'trial')} failed: {names}{more}{first}\n{shown}\n"
-        f'all of it: {failed[0].path}/error.txt\nresume="{word}" continues {them}'
+        f"{len(failed)} of {text.counted(len(analysis.trials), 'trial')} failed: {names}{more}{first}\n{shown}\n"
+        f"all of it: {failed[0].path}/error.txt\n{words} continues {them}"
+    )
+
+
+def still_copied(checkpoints: int, size: int) -> str:
+    """The line on checkpoints that the run waits for at its end."""
+    return (
+        f"waiting for {text.counted(checkpoints, 'checkpoint')} to be copied ({text.size(size)}); Ctrl-C does not wait"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.driver.plugins import TrialSource
+from tuner.experiment.continuing import resume_words
 from tuner.experiment.resume import Errored, Resume
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
@@ -31,7 +32,9 @@ class LeftToRun:
         start = self._opened.start
         if start.code_changed:
             start.write_description(runs=False)  # a searcher may say only when it is asked that it has no more
-        return nothing_left(self._state.trials, self._opened.spec.trainable_name, changed=start.code_changed)
+        resume = resume_words(self._opened.paths.root, self._opened.starter, errored=True)
+        name = self._opened.spec.trainable_name
+        return nothing_left(self._state.trials, name, resume=resume, changed=start.code_changed)
 
     def _begun(self) -> int:
         return sum(trial.attempt for trial in self._state.trials)
@@ -75,17 +78,18 @@ def how_far(state: ExperimentState, total: int, resume: Resume) -> str:
     return ", ".join(said)
 
 
-def nothing_left(trials: Sequence[Trial], trainable: str, *, changed: bool) -> str:
+def nothing_left(trials: Sequence[Trial], trainable: str, *, resume: str, changed: bool) -> str:
     """What is said of a resume that had nothing to run.
 
     Args:
+        resume: the words that continue failed trials too.
         changed: the trainable's code is another than that which the results are of.
     """
     failed = sum(trial.status == trial.ERROR for trial in trials)
     held = sum(trial.held and not trial.is_finished() for trial in trials)
     had = f"{counted(len(trials) - held, 'trial')} had ended before"
     had += f", {held} {'waits' if held == 1 else 'wait'} for your `tuner go`" if held else ""
-    had += f' ({failed} failed: resume="AUTO+ERRORED" continues {"it" if failed == 1 else "them"})' if failed else ""
+    had += f" ({failed} failed: {resume} continues {'it' if failed == 1 else 'them'})" if failed else ""
     if changed:
         older = f"with the older code of {trainable!r}, so that these are its results"
         return f"nothing left to run: {had}, {older}; overwrite=True, or another name, runs anew"

@@ -7,7 +7,6 @@ Who starts is said in `admission`, what a result means in `results`, what an exi
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
@@ -36,6 +35,7 @@ from tuner.experiment.trial import Trial
 from tuner.orders.mailbox import Mailbox
 from tuner.retention import Retention
 from tuner.retention.deleter import QUIET_S
+from tuner.slow_calls import watched_calls
 from tuner.syncer.sink import ReplicaSink
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,13 @@ class TrialLoop:
             unsynced: trials with results or deletions since the last snapshot.
         """
         self._begin(taken_up, unsynced)
+        with watched_calls(self._parts.clock, lambda: any(trial.attempt for trial in self._applier.state.trials)):
+            self._turn_to_the_end()
+        if self.endings.halted is None:
+            self.endings.missing.check_at_end()
+            say_what_is_left(self._parts, more=self.admission.more_to_come())
+
+    def _turn_to_the_end(self) -> None:
         callbacks, state = self._applier.plugins.callbacks, self._applier.state
         attempts, endings = self.attempts, self.endings
         while True:
@@ -133,8 +140,6 @@ class TrialLoop:
             if endings.halted is None and callbacks.is_preempted():
                 endings.halt(HaltCause.PREEMPTED)
             self._applier.turn += 1
-        if endings.halted is None:
-            say_what_is_left(self._parts, more=self.admission.more_to_come())
 
     def _begin(self, taken_up: Iterable[Trial], unsynced: Iterable[Trial]) -> None:
         """What is left to do of what the driver before had decided."""
@@ -279,9 +284,7 @@ class TrialLoop:
 
     def copy_rest(self, hurried: Callable[[], bool]) -> list[str]:
         """Wait until the replica has everything, or `hurried`; returns what did not arrive, one line each."""
-        clock, preempted = self._parts.clock, self.endings.halted is HaltCause.PREEMPTED
-        until = clock.monotonic() + self._parts.plan.grace_s if preempted else math.inf
-        return self._parts.checkpoints.copy_rest(clock, until, hurried)
+        return self._parts.checkpoints.copy_rest(self._parts.clock, self.endings.is_out_of_time, hurried)
 
     def close(self) -> None:
         """Wait for deletions that are under way, and end what works beside the loop."""

@@ -5,6 +5,7 @@ An executor starts attempts, carries messages both ways, and says when an attemp
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
@@ -18,6 +19,8 @@ from tuner.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from tuner.executors.remote_hosts import RemoteHosts
+
+log = logging.getLogger(__name__)
 
 Resources = Mapping[str, float]
 """{"cpu": 1, "gpu": 0.5, "custom": 2}; lower-case keys, amounts may be fractions."""
@@ -154,6 +157,9 @@ class Executor(Protocol):
 
     answers_ahead: bool = False
     """A trial may go on before its result is answered, where nobody decides about it (`wire.Answer.free_until`)."""
+
+    note: Callable[[str], None] = log.info
+    """Called with a line that belongs into driver.log, and not on the screen. The driver sets it before `start`."""
 
     keeps_processes: bool = False
     """A process may go on with another attempt (`Launch.reuse`), and `end_idle` does something."""

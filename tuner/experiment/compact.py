@@ -27,7 +27,8 @@ def compact(trial: Trial) -> None:
     trial.raw_result = tight(trial.raw_result)
     for record in trial.checkpoints:
         record.raw_metrics = tight(record.raw_metrics)
-        record.summary = {}
+        if trial.status == Trial.TERMINATED:  # a failed trial may go back to it
+            record.summary = {}
         record.__dict__.pop("metrics", None)
     trial.unsaved = {}
     for name in ("last_result", "config"):

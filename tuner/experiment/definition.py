@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.config import CheckpointConfig, SyncConfig
+from trainables.places import child_of
 from tuner.experiment.paths import as_local_path, default_storage, is_elsewhere
 from tuner.registry import register_trainable, resolve_trainable
 from tuner.search.experiment_spec import ExperimentSpec
@@ -62,7 +63,7 @@ class Experiment(ExperimentSpec):
         place = getattr(sync, "upload_dir", None)
         if place is None and is_elsewhere(self.arguments.get("storage_path") or ""):
             place = self.arguments["storage_path"]
-        return None if place is None else f"{os.fspath(place).rstrip('/')}/{self.dir_name}"
+        return None if place is None else child_of(place, self.dir_name)
 
     remote_checkpoint_dir = remote_path
 

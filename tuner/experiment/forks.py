@@ -9,28 +9,51 @@ from typing import Any
 import msgspec
 
 from trainables import tagged
+from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
-from tuner.experiment.blobs import Blobs
 from tuner.experiment.trial import Trial
+from tuner.experiment.trial_records import Clone
 from tuner.experiment.trials import find_trial
 
 
-def config_at(trial: Trial, iteration: int, blobs: Blobs | None) -> dict[str, Any]:
-    """The config with which a trial trained up to an iteration: what later clonings changed is taken back."""
-    config: dict[str, Any] = tagged.loads(raw_config_at(trial, iteration), blobs=blobs)
+def config_at(trial: Trial, iteration: int) -> dict[str, Any]:
+    """Return the config with which a trial reported its result of an iteration: changes of later clonings are undone.
+
+    What has to be unpickled is, as `Trial.config` says.
+    """
+    if not clones_after(trial, iteration):
+        return trial.config
+    config: dict[str, Any] = trial.read_config(raw_config_at(trial, iteration))
     return config
 
 
 def raw_config_at(trial: Trial, iteration: int) -> bytes:
-    """The same as it is stored, tagged JSON."""
+    """Return the same as it is stored, tagged JSON."""
+    undone = clones_after(trial, iteration)
+    if not undone:
+        return bytes(trial.raw_config)
     raw: dict[str, Any] = msgspec.json.decode(trial.raw_config)
-    begun = 1 if trial.forked else 0
-    for clone in reversed(trial.clones[begun:]):
-        if clone.iteration < iteration:
-            break
-        for path, (old, _) in clone.changed.items():
-            _put(raw, path, old)
+    for clone in reversed(undone):
+        if clone.replaced or clone.added:
+            raw = {key: value for key, value in raw.items() if key not in clone.added} | clone.replaced
+        else:  # an older version recorded it
+            for path, (old, _) in clone.changed.items():
+                _put(raw, path, old)
     return msgspec.json.encode(raw)
+
+
+def evaluated_at(trial: Trial, iteration: int) -> dict[str, Any]:
+    """Return `Trial.evaluated_params` as they were when it reported its result of an iteration."""
+    if not clones_after(trial, iteration):
+        return trial.evaluated_params
+    config = flatten(tagged.loads(raw_config_at(trial, iteration)))
+    return {key: config.get(key, value) for key, value in trial.evaluated_params.items()}
+
+
+def clones_after(trial: Trial, iteration: int) -> Sequence[Clone]:
+    """Return the clonings of a trial, since it last started anew, that came after its result of an iteration."""
+    begun = max(trial.past_clones, 1 if trial.forked else 0)
+    return [clone for clone in trial.clones[begun:] if clone.iteration >= iteration]
 
 
 def _put(config: dict[str, Any], path: str, value: Any) -> None:

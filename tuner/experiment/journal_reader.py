@@ -245,7 +245,7 @@ class _Reader:
             raise ExperimentDivergedError(
                 f"{self._paths.root} holds two histories: its newest continues generation {generation} with the id "
                 f"{child_names}, and the generation {generation} that lies here has the id {record.id}; "
-                'choose one with resume="LOCAL" or resume="REMOTE"'
+                'resume="LOCAL" or resume="REMOTE", or Tuner.restore of its path or URI, chooses one'
             )
         return record.id
 

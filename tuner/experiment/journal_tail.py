@@ -147,7 +147,11 @@ class JournalTail:
     def _heir(self, later: list[tuple[int, int]]) -> tuple[int, int] | None:
         """The first segment of the generation that continues what was read; None: it is not written yet."""
         for key in later:
-            facts = form.parse_lines(fs.read_file(self._paths.segment(*key)))[0]
+            path = self._paths.segment(*key)
+            try:
+                facts = form.parse_lines(fs.read_file(path))[0]
+            except FileNotFoundError:
+                raise JournalReplaced(f"{path.name} is not there any more") from None
             if not facts:
                 continue
             head = form.read_head(facts[0][1])

@@ -67,13 +67,10 @@ def _created(setting: str, creator: Callable[[Trial], str], trial: Trial) -> str
     try:
         made = creator(trial)
     except Exception as error:
-        error.add_note(f'raised by {who} for trial {trial.trial_id}; resume="AUTO" continues the run')
+        error.add_note(f"raised by {who} for trial {trial.trial_id}")
         raise
     if not isinstance(made, str) or not made or not _whole(made):
-        raise SettingError(
-            f"{who} returned {made!r} for trial {trial.trial_id}; accepted is a text that is not empty. "
-            'resume="AUTO" continues the run'
-        )
+        raise SettingError(f"{who} returned {made!r} for trial {trial.trial_id}; accepted is a text that is not empty")
     return made
 
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainables.printable import one_line
+from tuner.experiment.events import ErrorInfo
 from tuner.experiment.trial import Trial
+
+TRACEBACK = "Traceback (most recent call last):"
+"""End of a traceback's first line. torch writes "Original Traceback ..." into the message of a worker's error."""
+_FRAME_OF_GROUP = " |+-"
+"""Characters that Python draws around the tracebacks of an exception group."""
 
 WORDS = {
     Trial.RUNNING: "running",
@@ -16,6 +24,7 @@ ENDS = {
     "finished": "finished",
     "interrupted": "stopped by you",
     "preempted": "stopped by SIGTERM",
+    "hung_up": "stopped by SIGHUP (terminal or ssh connection closed)",
     "budget": "time budget spent",
     "fail_fast": "stopped by fail_fast",
     "deserted": "left by its last caller",
@@ -72,11 +81,35 @@ def left_by(trial: Trial) -> str | None:
 
 def failure(trial: Trial) -> str:
     """Type and first line of what it failed with."""
-    error = trial.error
-    if error is None:
+    if trial.error is None:
         return "" if trial.end_reason is None else str(trial.end_reason)
+    return headline(trial.error)
+
+
+def headline(error: ErrorInfo) -> str:
+    """Return the type of an error and the first line of its message, or the cause if the message has a traceback."""
     message = error.message.strip().splitlines()
-    return f"{error.type}: {message[0]}" if message else error.type
+    place = cause_in(message)
+    if place is None:
+        return f"{error.type}: {message[0]}" if message else error.type
+    cause = message[place].strip(_FRAME_OF_GROUP)
+    return cause if cause.startswith(f"{error.type}:") or cause == error.type else f"{error.type}: {cause}"
+
+
+def cause_in(lines: Sequence[str]) -> int | None:
+    """Return the place of the line that names the error of the last traceback in a text; None: it has no traceback."""
+    starts = [place for place, line in enumerate(lines) if line.rstrip().endswith(TRACEBACK)]
+    if not starts:
+        return None
+    margin = _margin(lines[starts[-1]])
+    for place in range(starts[-1] + 1, len(lines)):
+        if lines[place].strip(_FRAME_OF_GROUP) and _margin(lines[place]) <= margin:
+            return place
+    return len(lines) - 1  # it is cut
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip(_FRAME_OF_GROUP))
 
 
 def tries(trial: Trial) -> str:

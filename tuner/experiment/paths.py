@@ -12,6 +12,7 @@ from blake3 import blake3
 
 from trainables import knobs as knobs_below
 from trainables.places import is_elsewhere as is_elsewhere
+from trainables.places import trim_slash
 from trainables.transfer.open import shown
 from tuner import knobs
 from tuner.error import SettingError
@@ -48,6 +49,7 @@ class TrialPaths:
 
     trial_json = _FileName("trial.json")
     params_json = _FileName("params.json")
+    exact_params_json = _FileName(".params.json")
     result_json = _FileName("result.json")
     progress_csv = _FileName("progress.csv")
     error_txt = _FileName("error.txt")
@@ -196,7 +198,7 @@ def default_storage() -> Path:
 
 def cache_of(uri: str) -> Path:
     """The directory in which the local copy of what belongs to a URI lies."""
-    place = shown(uri).rstrip("/")
+    place = trim_slash(shown(uri))
     digest = blake3(place.encode("utf-8", "surrogatepass")).hexdigest()[:8]  # s3://a/b and s3://a_b are two places
     return Path(knobs_below.cache_dir()).expanduser().absolute() / f"{safe_name(place, limit=71)}-{digest}"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from trainables.places import child_of
 from trainables.quick_dataclass import dataclass
 from trainables.validation import nearest_name
 from tuner.error import NoSuchAttributeError, TrialError
@@ -104,7 +105,7 @@ class RayTrial:
     def remote_checkpoint_dir(self) -> str | None:
         """Its own directory there."""
         origin = self.remote_experiment_path
-        return None if origin is None else f"{origin}/{self.dirname}"
+        return None if origin is None else child_of(origin, self.dirname)
 
     @property
     def node_ip(self) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from trainables.errors import TrainablesError
+from trainables.places import split_query
 from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, TuneError
@@ -36,7 +37,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("settings_blob", "space_blob"), (str,)),
     **dict.fromkeys(("metric", "mode"), (str, list)),
     **dict.fromkeys(("retention", "log_files", "inherited_copies", "moved"), (list,)),
-    "sync_command": (dict,),
+    **dict.fromkeys(("sync_command", "s3_extra_args"), (dict,)),
 }
 """Settings that are read from it, and what they are where they are not None."""
 
@@ -52,7 +53,7 @@ def lies_at(fetched: Path, uri: str) -> Iterator[None]:
     try:
         yield
     except (TuneError, TrainablesError) as error:
-        error.args = (str(error).replace(str(fetched), uri), *error.args[1:])
+        error.args = (str(error).replace(str(fetched), split_query(uri)[0]), *error.args[1:])
         raise
 
 

@@ -24,15 +24,16 @@ def brief(driver: LastDriver, run_ended: str | None) -> str:
     return text(LastDriver(driver.liveness), run_ended)
 
 
-def to_go_on(driver: LastDriver, run_ended: str | None, *, saved: bool) -> list[str]:
+def to_go_on(driver: LastDriver, run_ended: str | None, resume: str, *, saved: bool) -> list[str]:
     """What to do about one that was killed, or ended before it was finished.
 
     Args:
+        resume: the call that continues it.
         saved: there are checkpoints to go on from.
     """
     if run_ended == "finished" or driver.liveness not in (Liveness.KILLED, Liveness.ENDED):
         return []
-    return [f'resume="AUTO" in the same call goes on{" from its checkpoints" if saved else ""}']
+    return [f"to continue{' from its checkpoints' if saved else ''}: {resume}"]
 
 
 def note(driver: LastDriver, run_ended: str | None) -> str:

@@ -9,7 +9,6 @@ from typing import Any, get_args
 import msgspec
 
 from trainables import decoding, tagged
-from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import ExperimentDamagedError
 from tuner.experiment import events as ev
@@ -68,6 +67,8 @@ class ExperimentState(SteeredState):
             check_ref(ref)
         trial.__dict__.update(home=self.root, usual=self.usual_resources)
         trial.save_due = max(trial.save_due, *trial.unsaved, 0)  # format 1 has no `save_due`
+        if kept and trial.lineage and not trial.clones and kept[0].order[:2] < trial.lineage[0]:
+            trial.ranked_since = trial.lineage[0]  # older snapshots do not have it
         self.counts[trial.status] += 1
         self._borrows(trial)
         self.checkpoint_count += len(kept)
@@ -148,7 +149,7 @@ class ExperimentState(SteeredState):
         check_ref(fact.checkpoint)
         trial = self._by_id[fact.trial]
         if fact.checkpoint is None or fact.checkpoint.trial_id != fact.trial:
-            trial.lineage = []  # anew, or a clone: nothing of its own life before is used again
+            trial.lineage = []  # anew, or a clone: it never continues from its own checkpoints before that
         self._starts(trial, fact)
         self._borrows(trial)
         if fact.config != ev.NO_RAW:
@@ -162,13 +163,7 @@ class ExperimentState(SteeredState):
 
     def _exploited(self, fact: ev.Exploited) -> None:
         trial = self._by_id[fact.trial]
-        before, after = (flatten(msgspec.json.decode(config)) for config in (trial.raw_config, fact.config))
-        changed = {
-            key: (before.get(key), after.get(key))
-            for key in sorted({*before, *after})
-            if before.get(key) != after.get(key)
-        }
-        trial.clones = [*trial.clones, Clone(fact.iteration, fact.checkpoint, changed)]
+        trial.clones = [*trial.clones, Clone.of(fact.iteration, fact.checkpoint, trial.raw_config, fact.config)]
         trial.next_start, trial.clone_iteration = fact.checkpoint, fact.iteration
         trial.save_due = 0  # what it had come to is given up
         if fact.checkpoint.trial_id != fact.trial:
@@ -277,13 +272,13 @@ class ExperimentState(SteeredState):
         trial.unsaved = {}
         if trial.save_due > fact.iteration:
             trial.save_due = 0
-        kept = next((r for r in reversed(trial.checkpoints) if r.iteration == fact.iteration), None)
+        kept = next((r for r in reversed(trial.ranked_checkpoints) if r.iteration == fact.iteration), None)
         trial.__dict__.pop("last_result", None)
-        if kept is None:
-            trial.summary, trial.raw_result = {}, ev.NO_RAW
-        else:
+        trial.raw_result = ev.NO_RAW if kept is None else kept.raw_metrics
+        if kept is not None and kept.summary:
             trial.summary = {key: list(entry) for key, entry in kept.summary.items()}
-            trial.raw_result = kept.raw_metrics
+        else:  # only the history knows what came before
+            trial.summary = {key: [] for key in trial.summary} if fact.iteration > 0 else {}
 
     def _attempt_ended(self, fact: ev.AttemptEnded) -> None:
         trial = self._by_id[fact.trial]
@@ -323,6 +318,7 @@ class ExperimentState(SteeredState):
         loosen(trial)
         if fact.anew:
             trial.started_from, trial.next_start, trial.lineage, trial.reused = None, None, [], None
+            self._anew(trial, (trial.attempt_generation, trial.attempt + 1))
             self._begins(trial)
         self._status(trial, Trial.PENDING)
         self._borrows(trial)

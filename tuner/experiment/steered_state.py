@@ -65,6 +65,13 @@ class SteeredState:
         trial.started_from, trial.next_start = fact.checkpoint, None
         if fact.checkpoint is None:
             trial.reused = fact.reused
+            self._anew(trial, trial.lineage[0])
+
+    def _anew(self, trial: Trial, attempt: tuple[int, int]) -> None:
+        """Note that a trial starts anew with that (generation, attempt): its earlier checkpoints do not rank."""
+        trial.past_clones = len(trial.clones)
+        if trial.saves:
+            trial.ranked_since = attempt
 
     def _rests(self, trial: Trial, fact: ev.AttemptEnded) -> None:
         """The trial does not run any more, unless it did not in that attempt, of which nothing was cut off either."""

@@ -14,6 +14,7 @@ from trainables import tagged
 from trainables.checkpoint import Checkpoint
 from trainables.errors import MetricError
 from trainables.metrics import as_score
+from trainables.places import child_of
 from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 from tuner.error import SerializationError
@@ -61,7 +62,9 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     attempt: int = 0
     attempt_generation: int = 0
     lineage: list[tuple[int, int]] = []
-    """(generation, attempt) of every attempt since the trial last started anew, oldest first."""
+    """(generation, attempt) of every attempt since the trial last started anew or became a clone, oldest first."""
+    ranked_since: tuple[int, int] = (0, 0)
+    """(generation, attempt) of the first attempt since the trial last started anew, if it had saved before that."""
     started_from: CheckpointRef | None = None
     next_start: CheckpointRef | None = None
     """The donor's checkpoint that a clone's next attempt starts from."""
@@ -69,6 +72,8 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
     """A clone's own count when it was made."""
     clones: list[Clone] = []
     """Whose checkpoints it went on from, oldest first."""
+    past_clones: int = 0
+    """How many of these were made before it last started anew."""
     saves: int = 0
     """Checkpoints published in all its life."""
     save_failures: int = 0
@@ -116,14 +121,17 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         """
         cached = self.__dict__.get("config")
         if cached is None:
-            placed = "home" in self.__dict__ or "root" in self.__dict__
-            blobs = Blobs(self.directory.parent / "blobs") if placed else None
-            try:
-                loaded = tagged.loads(bytes(self.raw_config), blobs=blobs, unpickled=self._unpickled)
-            except MetricError as error:  # of the same text for all that is written down; it begins with the key
-                raise SerializationError(f"{self.name}: config value {error}") from error.__cause__
-            cached = self.__dict__["config"] = loaded
+            cached = self.__dict__["config"] = self.read_config(bytes(self.raw_config))
         return cast("dict[str, Any]", cached)
+
+    def read_config(self, raw: bytes) -> Any:
+        """Read a config of this trial from tagged JSON, as `config` does."""
+        placed = "home" in self.__dict__ or "root" in self.__dict__
+        blobs = Blobs(self.directory.parent / "blobs") if placed else None
+        try:
+            return tagged.loads(raw, blobs=blobs, unpickled=self._unpickled)
+        except MetricError as error:  # of the same text for all that is written down; it begins with the key
+            raise SerializationError(f"{self.name}: config value {error}") from error.__cause__
 
     def release(self) -> None:
         """Give up what was read of a large config; it is read again when it is asked for."""
@@ -142,13 +150,14 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def evaluated_params(self) -> dict[str, Any]:
-        """Only the searched keys of the config, flat ("model/lr"); of a clone what they are now."""
+        """Only the searched keys of the config, flat ("model/lr"), and those that cloning changed; as they are now."""
         loaded = tagged.loads(bytes(self.raw_evaluated))
         if not isinstance(loaded, dict):
             return {}
         if self.clones:
             config = flatten(tagged.loads(bytes(self.raw_config)))
-            loaded = {key: config.get(key, value) for key, value in loaded.items()}
+            changed = (key for key in config if any(clone.changes(key) for clone in self.clones))
+            loaded = {key: config.get(key, loaded.get(key)) for key in dict.fromkeys([*loaded, *changed])}
         return loaded
 
     @property
@@ -195,11 +204,13 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
 
     @property
     def own_checkpoints(self) -> list[CheckpointRecord]:
-        """Those of the life that stands, oldest first: nothing from before it started anew or became a clone."""
-        if not self.lineage:
-            return []
-        first = self.lineage[0]  # every attempt since then belongs to it
-        return [record for record in self.checkpoints if record.order[:2] >= first]
+        """Checkpoints since the trial last started anew or became a clone, from which it may go on; oldest first."""
+        return [record for record in self.checkpoints if self.lineage and record.order[:2] >= self.lineage[0]]
+
+    @property
+    def ranked_checkpoints(self) -> list[CheckpointRecord]:
+        """Checkpoints since the trial last started anew, the best among them, also of before it became a clone."""
+        return [record for record in self.checkpoints if record.order[:2] >= self.ranked_since]
 
     @property
     def latest_checkpoint(self) -> CheckpointRecord | None:
@@ -215,7 +226,7 @@ class Trial(RayTrial, msgspec.Struct, metaclass=TrialType, eq=False, dict=True, 
         )  # the newest first: older ones may have moved
         if not places or path.is_dir():
             return Checkpoint(path)
-        return Checkpoint.from_uri(f"{places[0]}/{self.dirname}/{record.ref.name}", digest=record.digest)
+        return Checkpoint.from_uri(child_of(places[0], f"{self.dirname}/{record.ref.name}"), digest=record.digest)
 
     @property
     def metric_summary(self) -> Mapping[str, tuple[float, ...]]:

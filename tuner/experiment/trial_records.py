@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trainables import tagged
+from trainables.result_history import flatten
 from trainables.wire import CheckpointRef
 
 NOT_SUMMED = frozenset(
@@ -91,6 +92,23 @@ class Clone(msgspec.Struct, frozen=True, omit_defaults=True):
     donor: CheckpointRef
     changed: dict[str, tuple[Any, Any]] = {}
     """Flat key of the config -> what it was, what it is."""
+    replaced: dict[str, Any] = {}
+    """Top-level key of the config -> the value that it had, as tagged JSON, to put it back exactly."""
+    added: list[str] = []
+    """Top-level keys that the config did not have."""
+
+    @classmethod
+    def of(cls, iteration: int, donor: CheckpointRef, before: msgspec.Raw, after: msgspec.Raw) -> Clone:
+        """Return the clone that got the config `after` in place of `before`, both as tagged JSON."""
+        old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+        flat, now = flatten(old), flatten(new)
+        changed = {key: (flat.get(key), now.get(key)) for key in sorted({*flat, *now}) if flat.get(key) != now.get(key)}
+        replaced = {key: value for key, value in old.items() if key not in new or new[key] != value}
+        return cls(iteration, donor, changed, replaced, [key for key in new if key not in old])
+
+    def changes(self, key: str) -> bool:
+        """Return whether the value at a flat key of the config was changed; one that JSON lacks is tagged below it."""
+        return key in self.changed or any(name.startswith(f"{key}/") for name in self.changed)
 
 
 class Rest(msgspec.Struct, omit_defaults=True):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
 
+from trainables.places import trim_slash
 from trainables.transfer.open import shown
 from tuner.experiment.finding import find_experiment
 from tuner.experiment.paths import ExperimentPaths, is_elsewhere
@@ -29,7 +30,7 @@ def journal_view(
 
         more = views.history if history else views.warnings if log else views.journal_only
         with views.view(fspath(given), more) as paths:
-            yield paths, shown(fspath(given)).rstrip("/")
+            yield paths, trim_slash(shown(fspath(given)))
     else:
         path = find_experiment(given)
         yield ExperimentPaths(path), str(path)

@@ -1,14 +1,14 @@
-"""`result.json` and `params.json`: a trial's whole history and its config, as tagged JSON."""
+"""`result.json` and `params.json`: a trial's whole history and its config, as plain JSON for other tools."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from trainables import tagged
 from trainables.errors import MetricError
+from trainables.plain_json import plain, plain_text
 from trainables.result_history import missing_row, read_line, write_line
 from trainables.store import fs
 from tuner.experiment.paths import TrialPaths
@@ -20,15 +20,20 @@ from tuner.logger.rows import RowFile, RowLogger
 class JsonLoggerCallback(RowLogger):
     """Writes every result as one line of `result.json`, and the config into `params.json`.
 
-    Read back with `trainables.result_history.read_history`, values are what they were. `json.loads`,
-    `pandas.read_json(..., lines=True)` and `jq` read it too: NaN and the infinities are written as Python writes them.
+    `json.loads`, `pandas.read_json(..., lines=True)` and `jq` read both: arrays, tuples and sets are lists, numpy's
+    numbers are numbers, what JSON has not is text, and NaN and the infinities are written as Python writes them. The
+    exact values are in the journal; a config that `params.json` cannot hold exactly is in `.params.json` as well.
     """
 
     def log_trial_start(self, trial: Trial) -> None:
         path = TrialPaths(trial.directory).params_json
         try:
             fs.make_dirs(trial.directory)
-            fs.write_file(path, _config(trial), fsync=False)
+            for path, data in _params(trial):
+                if data is None:
+                    fs.remove_quietly(path)
+                else:
+                    fs.write_file(path, data, fsync=False)
         except OSError as error:
             self._complain(path, error)
 
@@ -36,15 +41,14 @@ class JsonLoggerCallback(RowLogger):
         return TrialPaths(trial.directory).result_json
 
     def _row(self, file: RowFile, trial: Trial, result: dict[str, Any]) -> bytes | None:
-        try:
-            return write_line(result)
-        except MetricError:  # only from a callback that put it there: report() refuses it
-            return write_line({key: writable(value) for key, value in result.items()})
+        return write_line(result)
 
     def _complete(self, trial: Trial, standing: StandingResult) -> list[int]:
-        params = TrialPaths(trial.directory).params_json
-        if not fs.exists(params) or fs.read_file(params) != _config(trial):
-            fs.replace_file(params, _config(trial))
+        for params, wanted in _params(trial):
+            if wanted is None:
+                fs.remove_quietly(params)
+            elif not fs.exists(params) or fs.read_file(params) != wanted:
+                fs.replace_file(params, wanted)
         path = self._path(trial)
         data = fs.read_file(path) if fs.exists(path) else b""
         *lines, rest = data.split(b"\n")
@@ -73,9 +77,11 @@ class JsonLoggerCallback(RowLogger):
         return end
 
 
-def _config(trial: Trial) -> bytes:
-    config = orjson.loads(bytes(trial.raw_config))  # tags and names of blobs as they are, nothing is unpickled
-    return orjson.dumps(config, option=orjson.OPT_INDENT_2)
+def _params(trial: Trial) -> Iterator[tuple[Path, bytes | None]]:
+    """The files of the config, and what they hold; None: nothing. Nothing is unpickled, and no blob is opened."""
+    paths, raw = TrialPaths(trial.directory), bytes(trial.raw_config)
+    yield paths.params_json, plain_text(tagged.loads(raw), indent=2)
+    yield paths.exact_params_json, raw if b'"$":' in raw else None
 
 
 def _iteration(line: bytes) -> int | None:
@@ -91,7 +97,9 @@ def _stands(iteration: int, line: bytes, standing: StandingResult) -> bool:
     if iteration <= standing.doubtful_after:
         return True
     raw = standing.results.get(iteration)
-    return raw is not None and {**read_line(line), "done": None} == {**tagged.loads(bytes(raw)), "done": None}
+    if raw is None:
+        return False
+    return {**plain(read_line(line)), "done": None} == {**plain(tagged.loads(bytes(raw))), "done": None}
 
 
 def writable(value: Any) -> Any:

@@ -31,7 +31,9 @@ from tuner.callback import Trials
 from tuner.experiment.paths import TrialPaths
 from tuner.experiment.standing import StandingResult
 from tuner.experiment.trial import Trial
+from tuner.logger import hparams
 from tuner.logger.base import LoggerCallback
+from tuner.logger.hparams import varint
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,8 @@ _LEFT_OUT = frozenset({"pid", "timestamp", "done", "training_iteration", "iterat
 class TBXLoggerCallback(LoggerCallback):
     """Writes every number that a trial reports into an event file in its directory, from a thread of its own.
 
-    The step is `training_iteration`. When a trial goes back to a checkpoint, TensorBoard is told what to drop.
+    The step is `training_iteration`. When a trial goes back to a checkpoint, TensorBoard is told what to drop. When a
+    trial ends, its config follows for the page HPARAMS: nested keys as `a/b`, and what is no number or boolean as text.
     """
 
     changes_results = False
@@ -61,24 +64,30 @@ class TBXLoggerCallback(LoggerCallback):
         Nobody's results are missing for that: returns an empty list, as those do that keep rows.
         """
         try:
-            shown = steps(trial.directory)
-            told = {step for step, raw in standing.results.items() if tagged.loads(bytes(raw)) != missing_row(step)}
-            as_far = trial.iteration in shown or not trial.iteration
-            if as_far and told <= shown and max(shown, default=0) <= min(trial.iteration, standing.void_after):
-                return []  # the history need not be read
-            rows = _rows(trial, standing)
-            first = min([*(rows.keys() - shown), standing.void_after + 1, trial.iteration + 1])
-            purges = max(shown, default=0) >= first
-            if purges or any(step >= first for step in rows):
+            self._complete_scalars(trial, standing)
+            if _lacks_hparams(trial):
                 with contextlib.closing(EventFile(trial.directory)) as file:
-                    if purges:
-                        file.purge(int(first))
-                    for step, row in sorted(rows.items()):
-                        if step >= first:
-                            file.scalars(step, row, at=as_score(row.get("timestamp")))
+                    file.hparams(bytes(trial.raw_config), trial.last_result, failed=trial.status == Trial.ERROR)
         except OSError as error:
             log.warning("cannot write TensorBoard's files in %s: %s; the run goes on", trial.directory, error.strerror)
         return []
+
+    def _complete_scalars(self, trial: Trial, standing: StandingResult) -> None:
+        shown = steps(trial.directory)
+        told = {step for step, raw in standing.results.items() if tagged.loads(bytes(raw)) != missing_row(step)}
+        as_far = trial.iteration in shown or not trial.iteration
+        if as_far and told <= shown and max(shown, default=0) <= min(trial.iteration, standing.void_after):
+            return  # the history need not be read
+        rows = _rows(trial, standing)
+        first = min([*(rows.keys() - shown), standing.void_after + 1, trial.iteration + 1])
+        purges = max(shown, default=0) >= first
+        if purges or any(step >= first for step in rows):
+            with contextlib.closing(EventFile(trial.directory)) as file:
+                if purges:
+                    file.purge(int(first))
+                for step, row in sorted(rows.items()):
+                    if step >= first:
+                        file.scalars(step, row, at=as_score(row.get("timestamp")))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if self._queue.qsize() > BACKLOG:
@@ -93,6 +102,8 @@ class TBXLoggerCallback(LoggerCallback):
         self._put("purge", trial, iteration + 1, None)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        if trial.last_result:
+            self._put("hparams", trial, int(failed), (bytes(trial.raw_config), trial.last_result))
         if self._thread is not None:
             self._put("close", trial, 0, None)
 
@@ -102,7 +113,7 @@ class TBXLoggerCallback(LoggerCallback):
             self._queue.put(None)
             thread.join()
 
-    def _put(self, what: str, trial: Trial, step: int, result: dict[str, Any] | None) -> None:
+    def _put(self, what: str, trial: Trial, step: int, result: Any) -> None:
         if self._refused:
             return
         if self._thread is None:
@@ -133,6 +144,9 @@ def _write_all(waiting: queue.SimpleQueue[tuple[str, Path, int, Any] | None]) ->
                 file = files[directory] = EventFile(directory)
             if what == "purge":
                 file.purge(step)
+            elif what == "hparams":
+                config, last = result
+                file.hparams(config, last, failed=bool(step))
             else:
                 file.scalars(step, result)
         except OSError as error:
@@ -172,16 +186,19 @@ class EventFile:
     def scalars(self, step: int, result: dict[str, Any], *, at: float | None = None) -> None:
         """One event with all numbers of a result; `at`: seconds since the epoch, default now."""
         values = bytearray()
-        for key, value in (flatten(result) if dict in map(type, result.values()) else result).items():
-            kind = type(value)
-            if (kind is not float and kind is not int) or key in _LEFT_OUT:
-                continue
+        for key, value in _numbers(result):
             tag = self._tags.get(key)
             if tag is None:
                 tag = self._tags[key] = _tag(key)
             values += tag + _VALUE.pack(_as_float(value))
         if values:
-            self._event(step, _SUMMARY + _varint(len(values)) + values, at)
+            self._event(step, _SUMMARY + varint(len(values)) + values, at)
+
+    def hparams(self, raw_config: bytes, result: dict[str, Any], *, failed: bool) -> None:
+        """Events with a trial's config, the names of its metrics, and how it ended."""
+        config, names = hparams.values_of(raw_config), [key for key, _ in _numbers(result)]
+        for summary in hparams.summaries(config, names, failed=failed) if config else ():
+            self._write(_WALL_TIME.pack(b"\x09", time.time()) + _SUMMARY + varint(len(summary)) + summary)
 
     def purge(self, step: int) -> None:
         """Drop what earlier events, also those of earlier files, said from `step` on."""
@@ -191,7 +208,7 @@ class EventFile:
         os.close(self._fd)
 
     def _event(self, step: int, body: bytes, at: float | None = None) -> None:
-        self._write(_WALL_TIME.pack(b"\x09", time.time() if at is None else at) + _STEP + _varint(step) + body)
+        self._write(_WALL_TIME.pack(b"\x09", time.time() if at is None else at) + _STEP + varint(step) + body)
 
     def _write(self, event: bytes) -> None:
         length = _LENGTH.pack(len(event))
@@ -203,6 +220,23 @@ class EventFile:
             os.ftruncate(self._fd, self._size)  # half a record would end the file for every reader
             raise
         self._size += len(record)
+
+
+def _numbers(result: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """The scalars of a result, by their tags."""
+    for key, value in (flatten(result) if dict in map(type, result.values()) else result).items():
+        kind = type(value)
+        if (kind is float or kind is int) and key not in _LEFT_OUT:
+            yield key, value
+
+
+def _lacks_hparams(trial: Trial) -> bool:
+    """Whether a trial has ended, and its files do not have its config."""
+    ended = trial.status in (Trial.TERMINATED, Trial.ERROR) and trial.last_result
+    if not ended or not hparams.values_of(bytes(trial.raw_config)):
+        return False
+    names = [name for name in fs.listdir(trial.directory) if _OWN.fullmatch(name)]
+    return not any(hparams.START_TAG.encode() in fs.read_file(trial.directory / name) for name in names)
 
 
 def _rows(trial: Trial, standing: StandingResult) -> dict[int, dict[str, Any]]:
@@ -277,18 +311,8 @@ def _as_float(value: float) -> float:
 def _tag(key: str) -> bytes:
     """Everything of a Summary.Value but its number: its length, the tag, and the key of field 2, simple_value."""
     name = key.encode("utf-8", "backslashreplace")
-    tag = b"\x0a" + _varint(len(name)) + name
-    return b"\x0a" + _varint(len(tag) + 5) + tag + b"\x15"
-
-
-def _varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
+    tag = b"\x0a" + varint(len(name)) + name
+    return b"\x0a" + varint(len(tag) + 5) + tag + b"\x15"
 
 
 def _crc_table() -> list[int]:

@@ -13,6 +13,7 @@ from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from tuner.clock import Clock
 from tuner.experiment import replacing
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.generations import read_records
 from tuner.experiment.journal import JournalContents, read_journal
 from tuner.experiment.lock import claim
@@ -54,6 +55,16 @@ class OwnedExperiment:
     @property
     def paths(self) -> ExperimentPaths:
         return self.start.paths
+
+    @property
+    def starter(self) -> str:
+        """What started the run; messages on how to continue are in its form."""
+        return starter_of(self.paths, self.description)
+
+    @property
+    def how_to_continue(self) -> str:
+        """The call or command that continues the experiment."""
+        return how_to_continue(self.paths.root, self.starter)
 
     @property
     def description(self) -> Mapping[str, Any]:

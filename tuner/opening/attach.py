@@ -13,7 +13,7 @@ import cloudpickle
 from trainables.errors import StoreMissingError
 from trainables.group.group_trainable import GroupTrainable
 from trainables.job import Replicated
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name
 from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer.client import InlineClient, TransferClient
@@ -162,7 +162,7 @@ def _checkpoints_at(connection: ReplicaConnection, place: str, name: str) -> dic
         finally:
             uploader.close()
     except StoreMissingError as error:
-        log.warning("checkpoints that were inherited from %s/%s are not there any more: %s", place, name, error)
+        log.warning("checkpoints that were inherited from %s are not there any more: %s", child_of(place, name), error)
         return {}
 
 

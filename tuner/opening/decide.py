@@ -6,6 +6,7 @@ from enum import Enum
 
 from trainables.quick_dataclass import dataclass
 from tuner.error import ExperimentDamagedError, ExperimentDivergedError, ExperimentExistsError, ResumeError, TuneError
+from tuner.experiment.continuing import how_to_choose, resume_words
 from tuner.experiment.existing import Existing
 from tuner.experiment.resume import Base
 from tuner.opening.settings import Settings, refuse_another
@@ -68,9 +69,10 @@ def _decide(settings: Settings, standing: StartStanding) -> StartPlan:
         _leave_orphans_alone(settings, remote)
         return StartPlan(Action.RESTORE)
     if standing.restores and base is Base.NEW:
+        there = local.root if local.exists or remote is None else remote.uri
         raise ExperimentExistsError(
-            f"there is an experiment at {local.root if local.exists or remote is None else remote.uri}: "
-            'resume="AUTO" continues it, and restore= takes a name that is free'
+            f"there is an experiment at {there}: {resume_words(there, spec.started_by)} continues it, and a start from "
+            "another one needs a name that is free"
         )
     if _makes_way(settings, standing):
         return _moved(settings, local, remote)
@@ -95,8 +97,8 @@ def _decide(settings: Settings, standing: StartStanding) -> StartPlan:
         case _, True, Relation.DIVERGED:
             assert remote is not None
             raise ExperimentDivergedError(
-                f"{local.root} and {remote.uri} hold two histories of which neither continues the other; choose "
-                'one with resume="LOCAL" or resume="REMOTE"'
+                f"{local.root} and {remote.uri} hold two histories of which neither continues the other; "
+                f"{how_to_choose(local.root, remote.uri, spec.started_by)}"
             )
         case _, _, Relation.NEWER:
             return _fetched(settings, local, remote)
@@ -120,8 +122,8 @@ def _moved(settings: Settings, local: LocalStanding, remote: RemoteStanding | No
     if remote is not None and remote.exists and not remote.can_move:
         raise ExperimentExistsError(
             f"TUNE_EXISTING=aside cannot move the experiment at {remote.uri}: what copies there can neither rename nor "
-            'list, copy and delete. resume="AUTO" (or TUNE_EXISTING=resume) continues it, overwrite=True replaces it, '
-            "another name or upload_dir leaves it alone"
+            f"list, copy and delete. {resume_words(remote.uri, settings.spec.started_by)} (or TUNE_EXISTING=resume) "
+            "continues it, overwrite=True replaces it, another name or upload_dir leaves it alone"
         )
     return StartPlan(Action.ASIDE)
 
@@ -139,8 +141,8 @@ def _check_remote(settings: Settings, remote: RemoteStanding) -> None:
     _leave_orphans_alone(settings, remote)
     if spec.resume_choice.base is Base.NEW and not spec.overwrite and remote.exists and remote.told:
         raise ExperimentExistsError(
-            f'there is an experiment at {remote.uri}: resume="AUTO" continues it, overwrite=True replaces it, '
-            f"{_aside(settings)}another name or upload_dir leaves it alone"
+            f"there is an experiment at {remote.uri}: {resume_words(remote.uri, spec.started_by)} continues it, "
+            f"overwrite=True replaces it, {_aside(settings)}another name or upload_dir leaves it alone"
         )
 
 
@@ -172,8 +174,8 @@ def _replaced(settings: Settings, local: LocalStanding) -> StartPlan:
             f"the experiment at {root} is {local.driver}: wait for it or stop it, or give this run another name"
         )
     raise ExperimentExistsError(
-        f'there is an experiment with results at {root}: resume="AUTO" continues it, overwrite=True replaces it, '
-        f"{_aside(settings)}another name leaves it alone"
+        f"there is an experiment with results at {root}: {resume_words(root, settings.spec.started_by)} continues it, "
+        f"overwrite=True replaces it, {_aside(settings)}another name leaves it alone"
     )
 
 

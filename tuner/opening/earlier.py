@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainables import tagged
+from trainables.addresses import checkpoint_address
 from trainables.errors import CheckpointCorruptError, CheckpointError, TrainablesError
 from trainables.quick_dataclass import dataclass
 from trainables.result_history import RESULT_FILE, read_history
@@ -28,6 +29,7 @@ from trainables.transfer.open import shown
 from trainables.wire import CheckpointRef
 from tuner.error import SettingError, TuneError
 from tuner.experiment.config_key import config_key
+from tuner.experiment.continuing import resume_words
 from tuner.experiment.finding import find_experiment
 from tuner.experiment.paths import ExperimentPaths, is_elsewhere
 from tuner.experiment.reader import is_experiment, load_state, read_settings
@@ -58,7 +60,7 @@ class EarlierCheckpoint:
         return Reused(self.experiment, self.trial.trial_id, self.record.iteration)
 
     def __str__(self) -> str:
-        return f"{self.experiment}@{self.trial.index}@{self.record.iteration}"
+        return checkpoint_address(self.experiment, f"{self.trial.index}@{self.record.iteration}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,9 @@ def _read(found: EarlierTrials, place: str, spec: Spec, paths: ExperimentPaths, 
         beside = spec.storage / place  # by its bare name
         root = beside if is_experiment(ExperimentPaths(beside)) else find_experiment(place)
         if root.resolve() == paths.root.resolve():
-            raise SettingError(f'reuse={place!r} is this experiment itself: resume="AUTO" continues it')
+            raise SettingError(
+                f"reuse={place!r} is this experiment itself: {resume_words(paths.root, spec.started_by)} continues it"
+            )
         settings, state = read_settings(ExperimentPaths(root)), load_state(ExperimentPaths(root))
         place = str(root)
         _refuse(place, settings, spec)

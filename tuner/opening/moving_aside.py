@@ -17,10 +17,12 @@ from pathlib import Path
 import msgspec
 
 from trainables.errors import TransferError
+from trainables.places import child_of
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
 from tuner.analysis.loaded import moved
 from tuner.clock import Clock
+from tuner.experiment.continuing import resume_words
 from tuner.experiment.incoming import beside
 from tuner.experiment.lock import claim
 from tuner.experiment.naming import aside_name
@@ -84,7 +86,10 @@ def move(
                 fs.write_file(paths.moving_aside, intent.encode(), fsync=True)
                 fs.fsync_dir(paths.root)
             if not connection.uploader.can.rename and len(there.keys) >= TOLD_FROM:
-                say(f"copying {len(there.keys)} files of the earlier experiment to {there.place}/{target.name}, first")
+                say(
+                    f"copying {len(there.keys)} files of the earlier experiment to "
+                    f"{child_of(there.place, target.name)}, first"
+                )
             with _taken_back(moving, paths):
                 moving.carry_out()
             _rename(paths, target, local, ownership, there)
@@ -92,10 +97,11 @@ def move(
             fs.remove_quietly(ExperimentPaths(target).moving_aside)
         temporary.remove_left(paths, local.description.get("id"))
     places = [str(target)] if local.exists else []
-    places += [f"{there.place}/{target.name}"] if there is not None else []
+    places += [child_of(there.place, target.name)] if there is not None else []
     say(
         f"the earlier experiment {paths.root.name!r} was moved aside: it is at {' and '.join(places)} now, and a new "
-        'one starts; TUNE_EXISTING=resume, or resume="AUTO", continues an experiment of that name instead'
+        f"one starts; TUNE_EXISTING=resume, or {resume_words(paths.root, spec.started_by)}, continues an experiment of "
+        "that name instead"
     )
 
 
@@ -182,7 +188,7 @@ def _rename(
     fs.rename(paths.root, target)  # from this instant on it has the new name here
     ownership.follow(ExperimentPaths(target))
     fs.fsync_dir(target.parent)
-    copies = None if remote is None else (remote.uri, f"{remote.place}/{target.name}")
+    copies = None if remote is None else (remote.uri, child_of(remote.place, target.name))
     _describe(ExperimentPaths(target), paths.root.name, copies)
     _moved.append((paths.root, target))
     moved(paths.root, target, copies)

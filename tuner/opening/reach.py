@@ -113,6 +113,11 @@ def _say_unused(config: SyncConfig, hosts: bool) -> None:
             f"SyncConfig: keep_local={config.keep_local!r} is not accepted without upload_dir=: what is "
             'here is all there is; accepted is "all"'
         )
+    if config.s3_extra_args is not None:
+        raise SettingError(
+            f"SyncConfig: s3_extra_args={config.s3_extra_args!r} is not accepted without a bucket of S3: give "
+            "upload_dir= or storage_path= (s3://...)"
+        )
     if config.syncer not in (None, "auto") and not hosts:
         log.warning(
             "syncer=%.60r has nothing to copy: on one machine every trial's checkpoints are where the driver is; "

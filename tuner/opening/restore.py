@@ -21,7 +21,7 @@ import msgspec
 
 from trainables.checkpoint import Checkpoint
 from trainables.config import SyncConfig
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name
 from trainables.quick_dataclass import dataclass
 from trainables.store import fs
 from trainables.transfer import transfer_jobs
@@ -138,7 +138,7 @@ def _can_be_copied(config: SyncConfig, source: RestoreSource) -> bool:
     if isinstance(source, Path) or config.upload_dir is None:
         return False
     its, own = source.config.place(), config.place()
-    keys = [own[name] == its[name] for name in its if name != "place"]
+    keys = [own[name] == its[name] for name in its if name not in ("place", "s3_extra_args")]
     return all(keys) and own["syncer"] == "auto" and shown(its["place"]) == its["place"]
 
 
@@ -227,7 +227,7 @@ def _the_only_one(uploader: TransferClient, timeout_s: float) -> str:
         raise ExperimentNotFoundError(f"restore: there is no experiment under {uploader.uri}")
     raise SettingError(
         f"restore: there are {len(found)} experiments under {uploader.uri}: {', '.join(sorted(found)[:20])}; name one: "
-        f"restore={uploader.uri + '/' + sorted(found)[0]!r}"
+        f"restore={child_of(uploader.uri, sorted(found)[0])!r}"
     )
 
 

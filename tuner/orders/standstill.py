@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from tuner.error import ExperimentDamagedError, ExperimentNotFoundError, OrderError
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.liveness import LastDriver
 from tuner.experiment.outcome import ENDS, outcome
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -49,10 +50,8 @@ def how_to_start(paths: ExperimentPaths) -> str:
     root = shlex.quote(str(paths.root))
     if paths.config_yaml.exists():
         return f"start it with `tuner resume {root}`"
-    return (
-        f'start it (its script with resume="AUTO" and name={paths.root.name!r}, or `tuner resume {root} '
-        "--trainable FILE.py:NAME`)"
-    )
+    how = how_to_continue(paths.root, starter_of(paths, read_settings(paths)))
+    return f"start it ({how}, or `tuner resume {root} --trainable FILE.py:NAME`)"
 
 
 def _check_sense(root: Path, state: ExperimentState, order: words.OrderBody) -> None:

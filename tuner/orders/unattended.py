@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import shlex
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainables.config import SyncConfig
 from trainables.errors import TransferError
@@ -67,7 +69,12 @@ def _replica_of(paths: ExperimentPaths) -> SyncConfig | None:
             f"{paths.root} is copied by a command, code or with a password, which only a run uses: --if-dead wait "
             "(if_dead='wait' in Python) has the order wait for the next start"
         )
-    return None if place is None else SyncConfig(upload_dir=place, sync_timeout=REPLICA_S)
+    return None if place is None else _briefly(place, settings)
+
+
+def _briefly(place: str, settings: Mapping[str, Any]) -> SyncConfig:
+    """The settings of a replica that is owned for an order."""
+    return SyncConfig(upload_dir=place, sync_timeout=REPLICA_S, s3_extra_args=settings.get("s3_extra_args"))
 
 
 # --- where only the replica is ----------------------------------------------------------------------------------
@@ -87,7 +94,7 @@ def attend_elsewhere(uri: str, letter: Letter, clock: Clock) -> OrderAnswer:
         known = load_state(paths).orders.get(letter.id)
         if known is not None and known.state != "taken":
             return OrderAnswer(letter.id, OrderState(known.state), known.why)
-        config = SyncConfig(upload_dir=place, sync_timeout=REPLICA_S)
+        config = _briefly(place, read_settings(paths))
         try:
             # Of the owner that is named here the replica says whether it lives.
             with owned_briefly(paths, config, clock=clock, takeover=True, journal_only=True) as owner:
@@ -108,7 +115,8 @@ def refusal_elsewhere(uri: str) -> OrderError:
     with views.opened(uri) as remote:
         _check_is_there(remote)
         owner = RemoteClaim(remote, _NOWHERE, SystemClock()).last_owner()
-        bring = f"`tuner sync {shlex.quote(remote.name)} --from {shown(uri)}` brings it here, where it can be given"
+        command = f"tuner sync {shlex.quote(remote.name)} --from {shlex.quote(shown(uri))}"
+        bring = f"`{command}` brings it here, where it can be given"
     why = f"{shown(uri)} is a copy, through which no order reaches a driver"
     if owner.record is None or owner.released:
         return OrderError(f"{why}; none runs it: {bring}")
@@ -138,5 +146,6 @@ def _check_claimable(remote: RemoteExperiment, uri: str) -> None:
     if not (can.list and can.exclusive):
         raise OrderError(
             f"{shown(uri)} is at a place where nobody can claim it, so that two could write it at once: "
-            f"`tuner sync {shlex.quote(remote.name)} --from {shown(uri)}` brings it here, where the order can be given"
+            f"`tuner sync {shlex.quote(remote.name)} --from {shlex.quote(shown(uri))}` brings it here, where the order "
+            "can be given"
         )

@@ -15,7 +15,7 @@ from tuner import knobs
 from tuner.callback import Trials
 from tuner.clock import Clock, SystemClock
 from tuner.experiment.events import ErrorInfo
-from tuner.experiment.outcome import tries
+from tuner.experiment.outcome import headline, tries
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
 from tuner.progress.announcer import Announcer
@@ -317,8 +317,7 @@ def _why(trial: Trial) -> str:
     error = trial.error
     if error is None:
         return ""
-    message = error.message.strip().splitlines()
-    return f": {error.type}: {formatting.value(message[0] if message else '', 120)}"
+    return f": {formatting.value(headline(error), 120)}"
 
 
 def _apart(trials: Iterable[Trial], ids: set[str]) -> Iterable[Trial]:

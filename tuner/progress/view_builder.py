@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.metrics import MISSING, lookup
 from trainables.printable import one_line
+from tuner.experiment.forks import evaluated_at
 from tuner.experiment.outcome import failure, outcome, tries, word
 from tuner.experiment.trial import Trial
 from tuner.progress import formatting
@@ -119,7 +120,7 @@ class ViewBuilder:
             return ""
         get: Callable[[int], Trial] = trials.__getitem__
         trial = get(best.index) if best.index < len(trials) else None
-        config = {} if trial is None else trial.evaluated_params
+        config = {} if trial is None else evaluated_at(trial, best.iteration or trial.iteration)
         where = f", iteration {best.iteration}" if best.iteration else ""
         told = ", ".join(f"{key}={formatting.value(value)}" for key, value in config.items())
         said = f"best {self.standing.metric} {formatting.value(best.score)}: trial {best.index}{where}"

@@ -49,8 +49,8 @@ class RetentionStep:
     """It was set aside."""
     ending: Ending = Ending.UNFINISHED
     in_use: frozenset[Order] = frozenset()
-    life: tuple[int, int] = (0, 0)
-    """(generation, attempt) in which the trial last started anew: once there is something since, the rest goes."""
+    ranked_since: tuple[int, int] = (0, 0)
+    """(generation, attempt) in which the trial last started anew: once it has saved since, older checkpoints go."""
 
 
 @dataclass
@@ -130,8 +130,8 @@ class Chronicle:
         """Retention decides about a trial as it stands."""
         trial = self.state.trials.get(trial_id)
         assert trial is not None  # the state knows it
-        life = trial.lineage[0] if trial.lineage else (0, 0)
-        self.steps.append(RetentionStep(trial_id, saved, lost, Ending.of(trial.status), self.in_use(trial_id), life))
+        ending, in_use = Ending.of(trial.status), self.in_use(trial_id)
+        self.steps.append(RetentionStep(trial_id, saved, lost, ending, in_use, trial.ranked_since))
 
     def _goes(self, ref: CheckpointRef, gone: str, why: str, newest: CheckpointLife | None) -> None:
         life = self.lives.get(ref.trial_id, {}).get(ref.order)
@@ -164,9 +164,9 @@ def would_keep(steps: Iterable[RetentionStep], retention: TrialRetention) -> dic
         disk = disks.setdefault(step.trial_id, {})
         if step.saved is not None:
             disk[step.saved.order] = step.saved
-        own = [order for order in disk if order[:2] >= tuple(step.life)]
-        if own:
-            disk = {order: disk[order] for order in disk if order in own or order in step.in_use}
+        ranked = [order for order in disk if order[:2] >= step.ranked_since]
+        if ranked:
+            disk = {order: disk[order] for order in disk if order in ranked or order in step.in_use}
         gone = {ref.order for ref in retention.forget([*disk.values()], step.ending, step.in_use)}
         disks[step.trial_id] = {order: disk[order] for order in disk if order not in gone and order != step.lost}
     return {trial_id: [disk[order] for order in sorted(disk)] for trial_id, disk in disks.items()}
@@ -181,7 +181,7 @@ def explain(chronicle: Chronicle, trial: Trial, policy: RetentionPolicy) -> list
     lives = sorted(chronicle.lives.get(trial.trial_id, {}).values(), key=lambda life: life.record.order)
     reasons = reasons_to_keep([life.record for life in lives if not life.gone], policy)
     users = dict.fromkeys(chronicle.used(trial.trial_id), "in use: an attempt started from it")
-    metrics = ranking_metrics(policy)
+    metrics = [name for names in ranking_metrics(policy) for name in names]
     told = []
     for life in lives:
         record = life.record

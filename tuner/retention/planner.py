@@ -6,7 +6,7 @@ No I/O, no clock; cost depends on how many checkpoints a trial keeps, and on not
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trainables.config import Budget, CheckpointConfig, CheckpointStrategy
@@ -43,7 +43,7 @@ class RetentionPlanner:
         mode: str | None = None,
     ) -> None:
         self._retention = TrialRetention(config)
-        named = [] if self._retention.ranking.metric is None else [self._retention.ranking.metric]
+        named = [self._retention.ranking.names] if self._retention.ranking.names else []
         self._metrics = list(dict.fromkeys([*named, *ranking_metrics(self._retention.policy)]))
         self._told: set[tuple[str, str]] = set()
         self._ledger = None
@@ -92,11 +92,11 @@ class RetentionPlanner:
     def evict(self, trial: Trial, in_use: Collection[Key]) -> list[tuple[CheckpointRef, str]]:
         """What may go now, and by which rule: of this trial by its settings, of all trials by the budget."""
         used = {order for trial_id, order in in_use if trial_id == trial.trial_id}
-        own, rules = trial.own_checkpoints, self._retention
-        refs = [(ref, rules.rule) for ref in rules.forget(own or trial.checkpoints, Ending.of(trial.status), used)]
-        if own and (self._ledger is not None or not rules.keeps_all):
-            # The life before is over, and there is something newer than all of it.
-            void = trial.checkpoints[: -len(own)]
+        ranked, rules = trial.ranked_checkpoints, self._retention
+        refs = [(ref, rules.rule) for ref in rules.forget(ranked or trial.checkpoints, Ending.of(trial.status), used)]
+        if ranked and (self._ledger is not None or not rules.keeps_all):
+            # The trial started anew, and has saved since.
+            void = trial.checkpoints[: -len(ranked)]
             refs += [(record.ref, ANEW) for record in void if record.order not in used]
         for ref, _ in refs:
             self.gone(ref)
@@ -113,9 +113,25 @@ class RetentionPlanner:
 
     def observe(self, record: HeldCheckpoint) -> list[str]:
         """To be called with every new checkpoint: what is wrong with its score, if that was not said before."""
-        return [warning for name in self._metrics if (warning := self._look_at(record, name)) is not None]
+        found = [self._look_at(record, names) for names in self._metrics]
+        return [warning for warning in (self._look_at_order(record), *found) if warning is not None]
 
-    def _look_at(self, record: HeldCheckpoint, name: str) -> str | None:
+    def _look_at_order(self, record: HeldCheckpoint) -> str | None:
+        """Warn where "min-acc" turns out to be a metric's name, and the order is not the one that it seems to say."""
+        ranking = self._retention.ranking
+        if ranking.literal is None or ranking.literal[1] == ranking.order:
+            return None
+        name, order = ranking.literal
+        if ("order", name) in self._told or lookup(record.metrics, name) is MISSING:
+            return None
+        self._told.add(("order", name))
+        return (
+            f"checkpoint_score_attribute={name!r} names a reported metric, and higher is better, because "
+            f"checkpoint_score_order={order!r}. If lower is better, set checkpoint_score_order='min'."
+        )
+
+    def _look_at(self, record: HeldCheckpoint, names: Sequence[str]) -> str | None:
+        name = next((name for name in names if lookup(record.metrics, name) is not MISSING), names[-1])
         value = lookup(record.metrics, name)
         if value is MISSING:
             cause, problem = "absent", f"checkpoint score attribute {name!r} is not in the result"

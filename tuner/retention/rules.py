@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainables.checkpoint_config import parse_score_attr
+from trainables.checkpoint_config import literal_score, parse_score_attr
 from trainables.config import RECENCY, CheckpointConfig, ScoreOrder
 from trainables.store import retention
 from trainables.validation import nearest_name
@@ -20,7 +20,7 @@ FORMS = (
 )
 """What is accepted, for messages and help."""
 
-BUDGET, ANEW = "checkpoint_budget", "it was of the trial's life before"
+BUDGET, ANEW = "checkpoint_budget", "it is from before the trial started anew"
 """Rules by which a checkpoint goes, beside the policies."""
 
 
@@ -52,8 +52,8 @@ def rule_of(policy: retention.RetentionPolicy) -> str:
             return f"latest:{n}"
         case retention.Earliest(n):
             return f"earliest:{n}"
-        case retention.Best(n, metric, order):
-            return f"best:{n}:{_attribute(metric, order)}"
+        case retention.Best(n, metric, order, literal):
+            return f"best:{n}:{_attribute(metric, order) if literal is None else f'{order}-{metric}'}"
         case retention.EveryN(n):
             return f"every:{n}"
         case retention.EveryT(span):
@@ -66,16 +66,6 @@ def rule_of(policy: retention.RetentionPolicy) -> str:
         case retention.AnyOf(policies):
             return " or ".join(map(rule_of, policies)) or "none"
     return type(policy).__name__.lower() if isinstance(policy, retention.Pinned) else type(policy).__name__
-
-
-def metrics_of(policy: retention.RetentionPolicy) -> list[str]:
-    """The metrics that a policy goes by."""
-    match policy:
-        case retention.Best(_, metric, _):
-            return [metric]
-        case retention.Pareto(metrics, _):
-            return list(metrics)
-    return []
 
 
 def parts_of(policy: retention.RetentionPolicy) -> tuple[retention.RetentionPolicy, ...]:
@@ -120,7 +110,7 @@ def _best(rest: str) -> retention.RetentionPolicy:
     if not colon:
         raise ValueError("by which metric?")
     metric, order = parse_score_attr(attribute, name="metric")
-    return retention.Best(int(number), metric, order)
+    return retention.Best(int(number), metric, order, literal_score(attribute, order))
 
 
 def _every(rest: str) -> retention.RetentionPolicy:

@@ -199,6 +199,8 @@ class TrialScheduler(Stateful):
     """True: trials are created before there is room for them, so that it chooses from new ones, too."""
     population: ClassVar[bool] = False
     """True: it compares all trials with each other all along, so they are created before one of them goes on."""
+    changed_params: Sequence[str] = ()
+    """Keys of the config, nested ones as "a/b", that it changes while trials run: they are shown as searched ones."""
 
     _metric: Metric = None
     _mode: Metric = None

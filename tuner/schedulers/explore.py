@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import logging
+import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
-from tuner.search.domains import Categorical, Domain, Function, is_number, same
+from tuner.search.domains import Categorical, Domain, Float, Function, Integer, is_number, same
 from tuner.search.resolve import HashDraw, Space, seeded
+
+log = logging.getLogger(__name__)
 
 _ACCEPTED = "a list, a dict of these, a domain (tune.uniform, ...) or a function without arguments"
 
@@ -19,6 +24,9 @@ _ACCEPTED = "a list, a dict of these, a domain (tune.uniform, ...) or a function
 class Explorer:
     """Resamples or perturbs what `mutations` names; all else of a config stays.
 
+    A value that a domain is given for stays within that domain. A function has no bounds that could be known: one log
+    line names each value that is perturbed without any.
+
     Every draw is a function of (key, name of the value), whatever else is drawn.
     """
 
@@ -26,6 +34,8 @@ class Explorer:
     """Name -> where its values come from: a list, a domain, a function, or a dict of these."""
     resample_probability: float
     factors: tuple[float, ...]
+    _unbounded: set[str] = field(default_factory=set, repr=False, compare=False)
+    """Names of the values that were logged as perturbed without bounds."""
 
     def explored(self, config: Mapping[str, Any], key: str) -> dict[str, Any]:
         """A changed copy of `config`."""
@@ -50,11 +60,25 @@ class Explorer:
             return _neighbour(value, source, where, lambda: resampled(source, key, place))
         if isinstance(value, bool):
             return value  # no factor means anything; only resampling changes it
-        if is_number(value):
-            return like_old(value * self.factors[int(where * len(self.factors))], value)
         if isinstance(source, Categorical):
             return _neighbour(value, source.categories, where, lambda: resampled(source, key, place))
-        return resampled(source, key, place)
+        if not is_number(value):
+            return resampled(source, key, place)
+        factor = self.factors[int(where * len(self.factors))]
+        if not isinstance(source, Float | Integer):
+            self._log_unbounded(place, value, factor)
+        return within(source, value * factor, value)
+
+    def _log_unbounded(self, place: str, value: Any, factor: float) -> None:
+        if place not in self._unbounded:
+            self._unbounded.add(place)
+            log.warning(
+                "hyperparam_mutations[%r] is a function, which has no bounds: %r is multiplied by %s; a domain such as "
+                "tune.uniform(0, 1) keeps the values within its bounds",
+                place,
+                value,
+                factor,
+            )
 
 
 def chance(key: str, name: str) -> float:
@@ -69,13 +93,34 @@ def like_old(new: Any, old: Any) -> Any:
     return round(new) if isinstance(old, numbers.Integral) and is_number(new) else new
 
 
+def within(source: Any, new: Any, old: Any) -> Any:
+    """`new` of the kind that `old` is, and within the domain `source` if that has bounds or a grid."""
+    if isinstance(source, Integer):
+        return source.quantize(min(max(new, source.least), source.greatest))
+    if not isinstance(source, Float):
+        return like_old(new, old)
+    meant = source.quantize(min(max(new, source.lower), source.upper))
+    kept = clipped(meant, source.lower, source.upper, like=old)
+    return kept if source.quantize(kept) == kept else meant  # a whole number may be none of the grid
+
+
+def clipped(new: Any, least: float, greatest: float, *, like: Any) -> Any:
+    """`new` of the kind that `like` is, within two bounds; no whole number where none lies between them."""
+    kept = like_old(new, like)
+    if least <= kept <= greatest:
+        return kept
+    bound = min(max(new, least), greatest)
+    whole = math.floor(bound) if kept > bound else math.ceil(bound)
+    return whole if isinstance(like, numbers.Integral) and least <= whole <= greatest else bound
+
+
 def resampled(source: Any, key: str, place: str, *, like: Any = None) -> Any:
     """A new value, whatever the old one was."""
     if isinstance(source, Mapping):
         return completed({}, source, key, f"{place}/")
     if isinstance(source, Domain):
         drawn = Space({"value": source}).resolve(HashDraw(f"{key} {place}"))["value"]
-        return like_old(drawn, like)
+        return within(source, drawn, like) if isinstance(source, Float | Integer) and is_number(like) else drawn
     if isinstance(source, Sequence):
         return source[int(chance(key, place) * len(source))]
     with seeded(HashDraw(key).seed(place)):

@@ -12,7 +12,7 @@ from trainables.extras import how_to_install
 from trainables.metrics import as_score
 from trainables.validation import checked_names
 from tuner.error import refused
-from tuner.schedulers.explore import chance, like_old
+from tuner.schedulers.explore import chance, clipped
 from tuner.schedulers.pbt import PopulationBasedTraining
 from tuner.schedulers.population import Member
 from tuner.search.domains import is_number
@@ -37,7 +37,7 @@ class PB2(PopulationBasedTraining):
         time_attr, metric, mode, perturbation_interval, quantile_fraction, log_config, require_attrs, synch, seed: as
             for `PopulationBasedTraining`.
         hyperparam_bounds: name -> [least, greatest], or a dict of these. What a trial's config lacks of them at its
-            creation is drawn uniformly. What is an int in the config stays one, rounded.
+            creation is drawn uniformly. What is an int in the config stays one, rounded, within the bounds.
         custom_explore_fn: gets the proposed config and returns the one that is used.
 
     Raises:
@@ -118,7 +118,7 @@ class PB2(PopulationBasedTraining):
         values = []
         units = self._proposed(trial.time, donor.score)
         for (path, (low, high)), unit in zip(self._bounds.items(), units, strict=True):
-            value = like_old(min(low + (high - low) * unit, high), _value(config, path))
+            value = clipped(min(low + (high - low) * unit, high), low, high, like=_value(config, path))
             config = _with(config, path, value)
             values.append(float(value))
         self._training[trial_id] = values

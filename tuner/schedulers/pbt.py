@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainables.metrics import as_score, rank_of
+from trainables.result_history import flatten
 from trainables.validation import checked_names, flag
 from tuner.error import SettingError, refused, require
 from tuner.experiment.reason import Reason, ReasonKind
@@ -42,9 +43,10 @@ class PopulationBasedTraining(ProgressScheduler):
         metric, mode: what is compared; None: the run's.
         perturbation_interval: how far apart the decisions about a trial are, in units of `time_attr`.
         burn_in_period: before so much of `time_attr` nothing is decided.
-        hyperparam_mutations: what is changed, and how: name -> a list (the value becomes its neighbour), a domain or a
-            function (the value is multiplied by a factor, which may leave the domain), or a dict of these. What a
-            trial's config lacks of them at its creation is drawn from them.
+        hyperparam_mutations: what is changed, and how: name -> a list or `tune.choice` (the value becomes its
+            neighbour), another domain (the value is multiplied by a factor and stays within the domain), a function
+            (multiplied too, without bounds), or a dict of these. What a trial's config lacks of them at its creation is
+            drawn from them.
         quantile_fraction: how large a part of the population is copied, and is replaced: 0 to 0.5.
         resample_probability: how often a value is drawn anew instead.
         perturbation_factors: numbers are multiplied by one of these. What is an int is rounded.
@@ -103,6 +105,7 @@ class PopulationBasedTraining(ProgressScheduler):
         check_number("quantile_fraction", quantile_fraction, lambda n: 0 <= n <= 0.5, "a number from 0 to 0.5")
         check_number("resample_probability", resample_probability, lambda n: 0 <= n <= 1, "a number from 0 to 1")
         self._interval, self._burn_in, self._fraction = perturbation_interval, burn_in_period, quantile_fraction
+        self.changed_params = tuple(flatten(mutations))
         self._explorer = Explorer(mutations, resample_probability, _factors(perturbation_factors))
         self._custom_explore_fn = custom_explore_fn
         self.log_config = flag("log_config", log_config)

@@ -25,6 +25,7 @@ Allocation = Callable[[ClusterView, TrialView, dict[str, Any], Any], Any]
 
 _PASSED_ON = (
     "_metric", "_mode", "needs_metric", "several_metrics", "population", "sees_new", "time_attr", "first_config",
+    "changed_params",
     "on_checkpoint", "on_trial_start", "on_search_end", "on_trial_held", "on_idle", "orders",
     "choose_trial_to_run",
 )  # fmt: skip

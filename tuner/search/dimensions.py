@@ -9,7 +9,7 @@ from typing import Any, Literal
 from trainables.quick_dataclass import dataclass
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, NormalFloat, describe
-from tuner.search.fitting import check_names, misfit, nested, searched
+from tuner.search.fitting import check_point, misfit, nested, searched
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.space_tree import Branches, GridValues, Items, Leaf, Node
 
@@ -147,9 +147,7 @@ class DimensionSpace:
         own = dict(root.nodes) if isinstance(root, Items) else {}
         config = nested({name: value for name, value in point.items() if name not in own})
         config |= {name: value for name, value in point.items() if name in own}
-        check_names(root, config, "")
-        if problem := misfit(root, config, whole=whole):
-            raise SettingError(f"{what}: {problem}")
+        check_point(root, config, what, whole=whole)
         return self.point(config)
 
     def misfit(self, config: Mapping[str, Any]) -> str | None:

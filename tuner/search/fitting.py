@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tuner.error import SettingError
 from tuner.search.domains import Domain, describe
 from tuner.search.searcher import contains
-from tuner.search.space_tree import Branches, Computed, Fixed, Items, Leaf, Node
+from tuner.search.space_tree import Branches, Computed, Fixed, Items, Leaf, Node, flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
     """{"a/b": 1} as {"a": {"b": 1}}: the names of libraries are flat."""
     made: dict[str, Any] = {}
-    for name, value in flat.items():
+    for name, value in given.items():
         *way, last = name.split("/") if isinstance(name, str) else [name]
         node = made
         for key in way:
@@ -66,11 +66,12 @@ def fits(node: Node, value: Any) -> bool:
     return isinstance(node, Computed)
 
 
-def misfit(node: Node, value: Any, path: str = "", *, whole: bool = True) -> str | None:
-    """Where a config does not fit a space, and why; None: it does. Constants and functions may be others.
+def misfit(node: Node, value: Any, path: str = "", *, whole: bool = True, fixed: bool = False) -> str | None:
+    """Where a config does not fit a space, and why; None: it does.
 
     Args:
         whole: False: it may lack names.
+        fixed: True: its constants are those of the space, and a part of a config gives no value that is computed.
     """
     if isinstance(node, Leaf):
         domain = node.domain
@@ -78,21 +79,43 @@ def misfit(node: Node, value: Any, path: str = "", *, whole: bool = True) -> str
     if isinstance(node, Branches):
         found = any(fits(inner, value) for inner in node.nodes)
         return None if found else f"{path}={value!r} is not a value of {describe(node.domain)}"
+    if isinstance(node, Fixed) and fixed and not contains(node.value, value):
+        return f"{path}={value!r} is not accepted: it is {describe(node.value)} in the search space, and not searched"
+    if isinstance(node, Computed) and fixed and not whole:
+        return f"{path}={value!r} is not accepted: it is computed by a sample_from"
     if not isinstance(node, Items):
         return None
+    has_items = isinstance(value, Mapping if node.kind is dict else (list, tuple))
+    if fixed and not has_items:
+        keys = ", ".join(str(key) for key, _ in node.nodes)
+        return f"{path}={value!r} is not accepted: it is a {node.kind.__name__} in the search space, with {keys}"
     for key, inner in node.nodes:
         place = f"{path}/{key}" if path else str(key)
-        if isinstance(inner, (Fixed, Computed)):
+        if isinstance(inner, (Fixed, Computed)) and not fixed:
             continue
         if node.kind is dict:
-            there = isinstance(value, Mapping) and key in value
+            there = has_items and key in value
         else:
-            there = isinstance(value, (list, tuple)) and key < len(value)
-        if there and (problem := misfit(inner, value[key], place, whole=whole)):
+            there = has_items and key < len(value)
+        if there and (problem := misfit(inner, value[key], place, whole=whole, fixed=fixed)):
             return problem
-        if whole and not there:
+        if whole and not there and not isinstance(inner, (Fixed, Computed)):
             return f"it has no {place}"
     return None
+
+
+def check_point(root: Node, point: Mapping[str, Any], what: str, *, whole: bool = False) -> None:
+    """Raise SettingError, with key and value, for a config of a user's that a space cannot have."""
+    check_names(root, point, "")
+    if problem := misfit(root, point, whole=whole, fixed=True):
+        raise SettingError(f"{what}: {problem}")
+
+
+def check_own_names(names: Collection[str], point: Mapping[str, Any], what: str) -> None:
+    """Raise SettingError for a name in a point that a space in a library's own form has not."""
+    for name, value in flat(point).items():
+        if not any(name == own or name.startswith(f"{own}/") for own in names):
+            raise SettingError(f"{what}: {name}={value!r} is not in the search space, which has: {', '.join(names)}")
 
 
 def check_names(node: Node, point: Mapping[str, Any], path: str) -> None:

@@ -14,6 +14,7 @@ from tuner.error import SettingError, require
 from tuner.search.arguments import seed_or_none
 from tuner.search.dimensions import DimensionSpace, Point
 from tuner.search.domains import Domain
+from tuner.search.hidden_domains import refuse_hidden
 from tuner.search.resolve import HashDraw
 from tuner.search.searcher import Metric, Searcher, Suggestion, contains, values_of
 from tuner.search.space_tree import is_grid
@@ -129,6 +130,8 @@ class LibrarySearcher(Searcher):
         own = self._own(space)
         if own is None:
             require(isinstance(space, Mapping), f"{who}: space", space, "it is a dict of domains")
+            if self._own_space:
+                refuse_hidden(dict(space))
             own = DimensionSpace(space, who)
             self._check(own)
         self._space = own

@@ -14,7 +14,7 @@ from trainables.reporting import library
 from trainables.validation import checked_names, unknown_name
 from tuner.error import SettingError, refused, require
 from tuner.search.dimensions import Dimension, DimensionSpace
-from tuner.search.fitting import nested, value_at
+from tuner.search.fitting import check_own_names, nested, value_at
 from tuner.search.library import LibrarySearcher, SearchedSpace
 from tuner.search.searcher import Metric
 
@@ -220,6 +220,7 @@ class _Parametrized:
         return f"it has no {lacking[0]}" if lacking else None
 
     def given(self, point: Mapping[str, Any], what: str, *, whole: bool = False) -> dict[str, Any]:
+        check_own_names(self._names, point, what)
         made = self.point(point)
         for value in made.values():
             require(value is not None, what, dict(point), f"it has a value for each of {', '.join(self._names)}")

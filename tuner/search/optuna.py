@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from trainables.masking import masked
 from trainables.validation import checked_names
 from tuner.error import SettingError, refused, require
-from tuner.search.fitting import check_names, nested
+from tuner.search.fitting import check_point, nested
+from tuner.search.hidden_domains import refuse_hidden
 from tuner.search.optuna_results import NEEDS_DICT, StudySearcher
 from tuner.search.optuna_space import AskDraw, check_searchable, config_of_function, first_function, wrapped
 from tuner.search.optuna_study import (
@@ -25,6 +26,7 @@ from tuner.search.optuna_study import (
     in_memory,
     optuna_id,
     states,
+    suggesting,
 )
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.searcher import Metric, Searcher, Suggestion, contains
@@ -65,7 +67,8 @@ class OptunaSearch(StudySearcher):
             waiting. It does not know the results that come after the suggestion before it was taken.
 
     Raises:
-        SettingError: a space that Optuna cannot search; an unknown metric or mode.
+        SettingError: a space that Optuna cannot search; an unknown metric or mode; a study in `storage` with other
+            choices under the same name, or other objectives.
         ModuleNotFoundError: Optuna is not installed.
 
     Example:
@@ -122,6 +125,8 @@ class OptunaSearch(StudySearcher):
             self._seed = spec.get("seed")
         if not self._own_space:
             self._take(config)
+        if self._given_storage is not None and self._space is not None and self._metric and self._mode:
+            self._ready()  # a study that has another space is refused before anything is started
         return not self._own_space
 
     def _take(self, space: Any) -> None:
@@ -132,8 +137,12 @@ class OptunaSearch(StudySearcher):
             return
         if not isinstance(space, Mapping):
             raise refused("space", space, "accepted are a dict and a define-by-run function")
+        if self._own_space:
+            refuse_hidden(dict(space))
         self._space = Space(wrapped(nested(space) if self._own_space else space))
         check_searchable(self._space.root)
+        for point in self._points:
+            check_point(self._space.root, point, "points_to_evaluate")
         if self.ask_ahead and (computed := first_function(self._space.root)):
             raise SettingError(
                 f"ask_ahead=True is not accepted with the sample_from at {computed!r}: it would run in a thread, with "
@@ -152,6 +161,7 @@ class OptunaSearch(StudySearcher):
         elif self._outdated:
             self._sampler.reseed_rng()
             self._outdated = False
+        point = None
         if trial is None:
             point = self._points[self._asked] if self._rewards is None and self._asked < len(self._points) else None
             if point is not None:
@@ -161,7 +171,8 @@ class OptunaSearch(StudySearcher):
         self._asked += 1
         self._trials[trial_id] = trial.number
         if self._function is not None:
-            return config_of_function(self._function, trial)
+            suggests = suggesting(trial, study, self._given_storage)
+            return config_of_function(self._function, suggests, flat(point) if point else {})
         assert self._space is not None
         config = self._space.resolve(AskDraw(trial, self._key()))
         self._make_canonical(study, trial, config)
@@ -220,7 +231,6 @@ class OptunaSearch(StudySearcher):
     def _point_params(self, point: Mapping[str, Any]) -> dict[str, Any]:
         if self._space is None:
             return flat(point) if point else {}
-        check_names(self._space.root, point, "")
         return self._params(point)[0]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,8 +10,18 @@ import cloudpickle
 
 from tuner.error import SettingError
 from tuner.search.fitting import check_names, misfit
-from tuner.search.optuna_space import params_of_function, plain_result, read
-from tuner.search.optuna_study import RESULT, TRIAL_ID, constrain, end_state, insert, open_study, optuna_id, states
+from tuner.search.optuna_space import distributions_of, params_of_function, plain_result, read
+from tuner.search.optuna_study import (
+    RESULT,
+    TRIAL_ID,
+    constrain,
+    end_state,
+    insert,
+    open_study,
+    optuna_id,
+    refuse_other_space,
+    states,
+)
 from tuner.search.resolve import Space
 from tuner.search.searcher import Metric, Searcher, names_of, values_of
 
@@ -59,8 +69,10 @@ class StudySearcher(Searcher):
         if self._metric is None or self._mode is None:
             raise SettingError("OptunaSearch needs metric= and mode=: give them to it or to the run")
         given = self._storage or self._given_storage or self._memory
-        self._study = open_study(given, self._study_name, self._sampler, names_of(self._mode))
-        self._storage = self._study._storage
+        study = open_study(given, self._study_name, self._sampler, names_of(self._mode))
+        if self._space is not None:
+            refuse_other_space(study, given, distributions_of(self._space.root))
+        self._study, self._storage = study, study._storage
         self._study.stop = self._stop  # type: ignore[method-assign]
         if self._rewards is not None and not self._study.get_trials(deepcopy=False):
             for point, reward in zip(self._points, self._rewards, strict=True):

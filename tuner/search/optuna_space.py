@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tuner.error import SettingError
 from tuner.search.domains import Categorical, Domain, Float, Integer, NormalFloat, describe, same
 from tuner.search.fitting import nested, searched
 from tuner.search.resolve import HashDraw
-from tuner.search.space_tree import Computed, GridValues, Leaf, Node, flat, walk
+from tuner.search.space_tree import Branches, Computed, GridValues, Leaf, Node, flat, walk
 
 _TAIL = 1e-9
 _PLAIN = (str, int, float, bool, type(None))
@@ -59,6 +61,11 @@ def check_searchable(root: Node) -> None:
 def first_function(root: Node) -> str | None:
     """Where the first `sample_from` of a space is; None: it has none."""
     return next((path for path, node in walk(root) if isinstance(node, Computed)), None)
+
+
+def distributions_of(root: Node) -> dict[str, Any]:
+    """Name -> distribution of everything that a space searches."""
+    return {path: distribution_of(node.domain, path) for path, node in walk(root) if isinstance(node, Leaf | Branches)}
 
 
 class AskDraw:
@@ -144,14 +151,43 @@ def plain_result(result: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flat(result).items() if isinstance(value, _PLAIN) and name != "config"}
 
 
-def config_of_function(function: Callable[[Any], Mapping[str, Any] | None], trial: Any) -> dict[str, Any]:
-    """What a define-by-run function asks the trial for, with what it returns beside it."""
-    returned = function(trial)
+def config_of_function(
+    function: Callable[[Any], Mapping[str, Any] | None], trial: Any, point: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What a define-by-run function asks the trial for, with what it returns beside it.
+
+    Raises SettingError for a value of `point`, flat, that the function does not take.
+    """
+    try:
+        with warnings.catch_warnings():
+            if point:  # Optuna warns of a value that is out of range, and uses it
+                warnings.filterwarnings("ignore", "Fixed parameter", UserWarning)
+            returned = function(trial)
+    except ValueError as error:
+        if name := next((name for name, value in point.items() if repr(value) in str(error)), None):
+            raise SettingError(f"points_to_evaluate: {name}={point[name]!r} is not accepted: {error}") from error
+        raise
     if returned is not None and not (isinstance(returned, Mapping) and all(isinstance(key, str) for key in returned)):
         raise SettingError(
             f"the define-by-run function returned {returned!r}; it returns a dict with names as keys, or None"
         )
-    return nested({**trial.params, **(returned or {})})
+    made = {**trial.params, **(returned or {})}
+    _check_taken(point, made, trial.distributions)
+    return nested(made)
+
+
+def _check_taken(point: Mapping[str, Any], made: Mapping[str, Any], distributions: Mapping[str, Any]) -> None:
+    config = flat(made)
+    for name, value in point.items():
+        asked = distributions.get(name)
+        if asked is not None and not asked._contains(asked.to_internal_repr(value)):
+            raise SettingError(f"points_to_evaluate: {name}={value!r} is not a value of {asked!r}")
+        if name not in config or not (same(config[name], value) or config[name] == value):
+            took = ", ".join(f"{key}={item!r}" for key, item in config.items()) or "nothing"
+            raise SettingError(
+                f"points_to_evaluate: {name}={value!r} is not taken by the define-by-run function, whose config is: "
+                f"{took}; it takes what it asks for with trial.suggest_...({name!r}, ...)"
+            )
 
 
 def params_of_function(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from trainables.masking import MASK
+from trainables.masking import MASK, masked
 from trainables.metrics import score_of
 from tuner.error import SettingError, require
 from tuner.search.arguments import seed_or_none
@@ -75,15 +75,71 @@ def open_study(storage: Any, name: str, sampler: Any, modes: Sequence[str]) -> o
             "again (Tuner.restore(..., tune_config=)), or a URL without it, with the password where the database's "
             "driver looks (PGPASSWORD, ~/.pgpass, ~/.my.cnf)"
         )
+    wanted: list[Literal["minimize", "maximize"]] = ["minimize" if mode == "min" else "maximize" for mode in modes]
     with quiet():
-        return optuna.create_study(
+        study = optuna.create_study(
             storage=storage,
             sampler=sampler or optuna.samplers.RandomSampler(seed=0),
             pruner=optuna.pruners.NopPruner(),
             study_name=name,
-            directions=["minimize" if mode == "min" else "maximize" for mode in modes],
+            directions=wanted,
             load_if_exists=True,
         )
+    there = [direction.name.lower() for direction in study.directions]
+    if there != wanted:
+        raise SettingError(
+            f"{_named(study, storage)} has the objectives {', '.join(there)}; this run has {', '.join(wanted)}. Give "
+            "metric= and mode= as that study has them, or another study_name="
+        )
+    return study
+
+
+def refuse_other_space(study: optuna.Study, storage: Any, space: Mapping[str, Any]) -> None:
+    """Raise SettingError where trials of the study have other choices, or another kind of values, under a name.
+
+    Args:
+        storage: as it was given, for the message.
+        space: name -> distribution of what is going to be asked for.
+    """
+    from optuna.distributions import check_distribution_compatibility
+
+    known: dict[str, Any] = {}
+    for trial in study.get_trials(deepcopy=False):
+        known.update(trial.distributions)
+    for name in known.keys() & space.keys():
+        try:
+            check_distribution_compatibility(known[name], space[name])
+        except ValueError as error:
+            raise SettingError(
+                f"{_named(study, storage)} has trials with {name!r}: {_described(known[name])}; this run has {name!r}: "
+                f"{_described(space[name])}. In one study a name keeps its choices and its kind of values: give the "
+                "same ones, or another study_name="
+            ) from error
+
+
+def suggesting(trial: Any, study: optuna.Study, storage: Any) -> Any:
+    """The trial for a define-by-run function, whose suggestions raise as `refuse_other_space` does."""
+    suggest = trial._suggest
+
+    def checked(name: str, distribution: Any) -> Any:
+        try:
+            return suggest(name, distribution)
+        except ValueError:
+            refuse_other_space(study, storage, {name: distribution})
+            raise
+
+    trial._suggest = checked
+    return trial
+
+
+def _named(study: optuna.Study, storage: Any) -> str:
+    where = repr(masked(storage)) if isinstance(storage, str) else type(storage).__name__
+    return f"the study {study.study_name!r} in storage={where}"
+
+
+def _described(distribution: Any) -> str:
+    choices = getattr(distribution, "choices", None)
+    return repr(distribution) if choices is None else f"choice({list(choices)!r})"
 
 
 def states() -> type[optuna.trial.TrialState]:

@@ -83,7 +83,7 @@ class SavedToDirectory(Stateful):
         if not found:
             raise SettingError(
                 f"restore_from_dir({str(checkpoint_dir)!r}): there is no state that save_to_dir wrote. An experiment's "
-                "own is in its journal: run it again with resume=, or give it as warm_start= to a new one"
+                "own is in its journal: resume it, or give it as warm_start= to a new one"
             )
         self.restore(str(found[-1]))
 

@@ -17,6 +17,7 @@ from tuner.error import SettingError
 from tuner.search import space_tree as tree
 from tuner.search.domains import Categorical, Domain, Function
 from tuner.search.grids import Chosen, Grids
+from tuner.search.hidden_domains import refuse_hidden
 
 
 class RecursiveDependencyError(SettingError):
@@ -189,6 +190,7 @@ class _Resolver:
         finally:
             self._running.pop()
         del self._functions[path]
+        refuse_hidden(value, path)
         node = tree.compile_node(value, path, branch=tree.path_text(path))  # it may return domains
         tree.check_distinct(node)
         built = self._build(node, path, f"{name}()", Chosen(), ())

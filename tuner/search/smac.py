@@ -14,7 +14,7 @@ from trainables.validation import checked_names
 from tuner.error import SettingError, require
 from tuner.search.arguments import whole_number
 from tuner.search.dimensions import Dimension, DimensionSpace, Point
-from tuner.search.fitting import nested, value_at
+from tuner.search.fitting import check_own_names, nested, value_at
 from tuner.search.library import LibrarySearcher, SearchedSpace
 from tuner.search.searcher import Metric
 
@@ -204,6 +204,7 @@ class _Configurations:
         return None
 
     def given(self, point: Mapping[str, Any], what: str, *, whole: bool = False) -> Point:
+        check_own_names(list(self.configspace), point, what)
         made = self.point(point)
         if problem := self.misfit(made):
             raise SettingError(f"{what}: {dict(point)!r} is not accepted: {problem}")

@@ -15,15 +15,16 @@ from trainables.validation import checked_names
 from tuner.error import SettingError, require
 from tuner.search.arguments import whole_number
 from tuner.search.domain_samplers import as_draw
-from tuner.search.domains import Domain, describe, same
+from tuner.search.domains import describe
 from tuner.search.experiment_spec import ExperimentSpec
+from tuner.search.fitting import misfit
 from tuner.search.planned_trial import PlannedTrial
 from tuner.search.resolve import HashDraw, Space
 from tuner.search.sample import choice
 from tuner.search.search_algorithm import SearchAlgorithm
 from tuner.search.searcher import Metric, Searcher, Suggestion
 from tuner.search.space import evaluated_params
-from tuner.search.space_tree import is_grid
+from tuner.search.space_tree import Computed, compile_node, is_grid
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +217,10 @@ def as_seed(random_state: Any) -> int | None:
 
 
 def preset_space(space: Mapping[str, Any], point: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """A space with the values of a point in the place of its domains. Raises SettingError for a key that it has not."""
+    """A space with the values of a point in the place of its domains.
+
+    Raises SettingError for a key or a value that the space has not.
+    """
     made = dict(space)
     for key, value in point.items():
         place = f"{path}{key}"
@@ -228,15 +232,9 @@ def preset_space(space: Mapping[str, Any], point: Mapping[str, Any], path: str =
         if isinstance(domain, Mapping) and not is_grid(domain) and isinstance(value, Mapping):
             made[key] = preset_space(domain, value, f"{place}/")
             continue
-        allowed = choice(domain["grid_search"]) if is_grid(domain) else domain
-        fits = allowed.is_valid(value) if isinstance(allowed, Domain) else same(allowed, value)
-        if not fits and not isinstance(domain, (Mapping, list, tuple)):
-            log.warning(
-                "points_to_evaluate: %s=%r is not a value of %s; it is used all the same",
-                place,
-                value,
-                describe(domain),
-            )
+        node = compile_node(choice(domain["grid_search"]) if is_grid(domain) else domain)
+        if problem := misfit(node, value, place, fixed=not isinstance(node, Computed)):
+            raise SettingError(f"points_to_evaluate: {problem}")
         made[key] = value
     return made
 

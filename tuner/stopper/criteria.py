@@ -11,6 +11,7 @@ from trainables.automatic import TRAINING_ITERATION
 from trainables.metrics import MISSING, as_score, lookup, metric_names, nearest_keys
 from trainables.near_misses import near_misses
 from trainables.quick_dataclass import dataclass
+from trainables.result_history import flatten
 from trainables.validation import checked_names
 from tuner.error import MetricMissingError, SettingError, require
 from tuner.experiment.reason import Reason, ReasonKind
@@ -88,6 +89,11 @@ class DictStopper(TrialStopper):
         accepted = "it is a dict like {'training_iteration': 10}"
         require(isinstance(criteria, Mapping), "criteria", criteria, accepted)
         for name, limit in criteria.items():
+            if isinstance(limit, Mapping) and limit:
+                raise SettingError(
+                    f"stop={{{name!r}: {limit!r}}} is not accepted; a nested metric is named with slashes: "
+                    f"stop={flatten({name: limit})!r}"
+                )
             number = isinstance(limit, (AtLeast, bool)) or as_score(limit) is not None
             if not isinstance(name, str) or not number or limit != limit:
                 raise SettingError(
@@ -136,7 +142,7 @@ class DictStopper(TrialStopper):
                 near = "; ".join(f"{name!r} (there are: {', '.join(nearest_keys(result, name))})" for name in missing)
                 raise MetricMissingError(
                     f"stop: after {count} results of {trial_id} no trial has ever reported {near}, so nothing would "
-                    'end the trials. Mend stop= and go on with resume="AUTO"; if the metric does come later, '
+                    "end the trials. Correct stop= and resume the run; if the metric does come later, "
                     "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 waits for it"
                 )
 

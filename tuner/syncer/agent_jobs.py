@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from trainables.places import child_of
 from trainables.transfer import transfer_jobs
 from trainables.transfer.client import TransferClient
 from trainables.transfer.transfer_jobs import AnyJob, Done, JobFailed
@@ -93,7 +94,7 @@ def _what(job: AnyJob) -> str:
         case transfer_jobs.PushPayload() | transfer_jobs.PushManifest():
             return f"copying {job.directory}"
         case transfer_jobs.CopyPayload() | transfer_jobs.CopyManifest():
-            return f"copying {job.place}/{job.source}"
+            return f"copying {child_of(job.place, job.source)}"
         case transfer_jobs.FetchCheckpoint():
             return f"fetching {job.key}"
         case transfer_jobs.DeleteCheckpoint():

@@ -6,6 +6,7 @@ So it is refused beside a live driver, and of two histories neither is ever lost
 from __future__ import annotations
 
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,11 +19,12 @@ from tuner.clock import Clock
 from tuner.error import ExperimentDivergedError, OwnedElsewhereError
 from tuner.experiment import events as ev
 from tuner.experiment import formats
+from tuner.experiment.continuing import how_to_choose, starter_of
 from tuner.experiment.journal import JournalWriter, read_journal
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import Ownership
 from tuner.experiment.paths import ExperimentPaths
-from tuner.experiment.reader import state_of
+from tuner.experiment.reader import read_settings, state_of
 from tuner.experiment.state import ExperimentState
 from tuner.syncer.claim import RemoteClaim, take_generation
 from tuner.syncer.drain import drain
@@ -167,7 +169,8 @@ def _check_older(remote: RemoteExperiment, paths: ExperimentPaths) -> None:
         relation = relate(remote, paths, Path(directory) / "incoming")
     if relation is Relation.NEWER:
         raise ExperimentDivergedError(
-            f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {remote.uri}` brings it here"
+            f"{remote.uri} continues what is at {paths.root}: `tuner sync --from {shlex.quote(remote.uri)}` brings it "
+            "here"
         )
     if relation is Relation.DIVERGED:
         raise diverged(remote, paths)
@@ -176,6 +179,7 @@ def _check_older(remote: RemoteExperiment, paths: ExperimentPaths) -> None:
 def diverged(remote: RemoteExperiment, paths: ExperimentPaths) -> ExperimentDivergedError:
     """Nobody can tell which of the two is meant."""
     return ExperimentDivergedError(
-        f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched. A resume "
-        'with resume="LOCAL" or resume="REMOTE" chooses; `tuner cp` brings one of them elsewhere'
+        f"{paths.root} and {remote.uri} are two experiments, or two histories of one: nothing was touched; "
+        f"{how_to_choose(paths.root, remote.uri, starter_of(paths, read_settings(paths)))}, `tuner cp` copies one of "
+        "them to another place"
     )

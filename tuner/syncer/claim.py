@@ -10,6 +10,7 @@ import logging
 import msgspec
 
 from trainables.errors import ObjectExistsError, ObjectNotFoundError
+from trainables.places import child_of
 from trainables.quick_dataclass import dataclass
 from trainables.transfer import transfer_jobs
 from tuner.clock import Clock
@@ -69,7 +70,7 @@ class RemoteClaim:
             return RemoteOwner(0)
         key = f"generations/{highest:06d}.json"
         try:
-            record = decode_record(self._remote.read(key), f"{self._remote.uri}/{key}")
+            record = decode_record(self._remote.read(key), child_of(self._remote.uri, key))
         except msgspec.DecodeError:
             return RemoteOwner(highest)
         try:

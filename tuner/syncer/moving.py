@@ -16,6 +16,7 @@ import msgspec
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError
 from trainables.net.backoff import patient
+from trainables.places import child_of
 from trainables.quick_dataclass import dataclass
 from trainables.store.manifest import MANIFEST_NAME
 from trainables.transfer import transfer_jobs
@@ -133,7 +134,7 @@ class RemoteMove:
         beats = f"generations/{heartbeat_name(self._record.generation)}"
         lacking = [key for key, size in sizes.items() if there.get(key) != size and key != beats]
         if lacking:
-            raise TransferCorruptError(f"{self._remote.place}/{to}/{lacking[0]} did not arrive whole")
+            raise TransferCorruptError(f"{child_of(self._remote.place, f'{to}/{lacking[0]}')} did not arrive whole")
         self._put(f"{to}/{beats}", encode_heartbeat("released", self._beats + 1))
         self._do(transfer_jobs.CopyFiles(source=name, prefix=to, names=[DESCRIPTION], guard=self._guard))
 

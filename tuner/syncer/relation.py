@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from trainables.errors import ObjectNotFoundError
+from trainables.places import child_of
 from trainables.store import fs
 from tuner.experiment import events as ev
 from tuner.experiment.generations import decode_record
@@ -65,7 +66,7 @@ def _owner_of(remote: RemoteExperiment, generation: int) -> str | None:
     """The id of the driver that had that generation; None: it left no record that can be read."""
     try:
         key = f"generations/{generation:06d}.json"
-        return decode_record(remote.read(key), f"{remote.uri}/{key}").id
+        return decode_record(remote.read(key), child_of(remote.uri, key)).id
     except (ObjectNotFoundError, msgspec.DecodeError):
         return None
 

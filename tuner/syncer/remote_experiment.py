@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from trainables.errors import CheckpointCorruptError, CheckpointError, ObjectNotFoundError
+from trainables.places import child_of
 from trainables.store import fs, manifest, verify
 from trainables.store.manifest import MANIFEST_NAME, Published
 from trainables.transfer import transfer_jobs
@@ -55,7 +56,7 @@ class RemoteExperiment:
 
     @property
     def uri(self) -> str:
-        return f"{self.place}/{self.name}"
+        return child_of(self.place, self.name)
 
     @property
     def keys(self) -> list[str]:
@@ -100,8 +101,8 @@ class RemoteExperiment:
             loaded: dict[str, Any] = json.loads(self.read("experiment.json"))
             version = int(loaded["format"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ExperimentDamagedError(f"{self.uri}/experiment.json cannot be read: {error}") from error
-        formats.check(version, f"{self.uri}/experiment.json")
+            raise ExperimentDamagedError(f"{child_of(self.uri, 'experiment.json')} cannot be read: {error}") from error
+        formats.check(version, child_of(self.uri, "experiment.json"))
         return loaded
 
     def checkpoints(self) -> dict[str, dict[str, bool]]:
@@ -264,10 +265,14 @@ class RemoteExperiment:
         for key in [key for key in wanted if key.startswith("blobs/")]:
             if manifest.digest(fs.read_file(root / key)) != key.removeprefix("blobs/"):
                 fs.unlink(root / key)
-                log.warning("%s/%s is damaged: it is not used, and missed only where it is needed", self.uri, key)
+                log.warning(
+                    "%s is damaged: it is not used, and missed only where it is needed", child_of(self.uri, key)
+                )
         for name in sorted(blobs_named(ExperimentPaths(root))):
             if f"blobs/{name}" not in self.keys and not have(f"blobs/{name}"):
-                log.warning("%s/blobs/%s is missing, which is missed only where it is needed", self.uri, name)
+                log.warning(
+                    "%s is missing, which is missed only where it is needed", child_of(self.uri, f"blobs/{name}")
+                )
 
     def read(self, key: str) -> bytes:
         """A small object, relative to the experiment. Raises ObjectNotFoundError."""

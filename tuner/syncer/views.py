@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from trainables.errors import ObjectNotFoundError
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name, trim_slash
 from trainables.result_history import RESULT_FILE
 from trainables.store import fs
 from trainables.store.manifest import stays_inside
@@ -112,14 +112,14 @@ def load(uri: str) -> tuple[dict[str, Any], ExperimentState]:
     with view(uri, results) as paths:
         state, contents = load_with_journal(paths)
         for damage in contents.damaged:
-            log.warning("%s/journal/%s", shown(uri).rstrip("/"), damage)
+            log.warning("%s", child_of(shown(uri), f"journal/{damage}"))
         return read_settings(paths), opened_from(uri, state)
 
 
 def opened_from(uri: str, state: ExperimentState) -> ExperimentState:
     """The same state, whose checkpoints lie at that place, wherever they were once copied to."""
     for trial in state.trials:
-        trial.__dict__["origin"] = uri.rstrip("/")
+        trial.__dict__["origin"] = trim_slash(uri)
     return state
 
 

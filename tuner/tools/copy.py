@@ -15,6 +15,7 @@ from pathlib import Path
 import blake3
 
 from trainables.errors import CheckpointError, ObjectNotFoundError
+from trainables.places import child_of, split_query
 from trainables.store.manifest import MANIFEST_NAME, Manifest
 from trainables.transfer import between, remote_checkpoints
 from trainables.transfer.backend import Backend
@@ -79,7 +80,7 @@ def copy_experiment(
         _push_generations(target, paths, to, problems)
         _push(target, beside, to, [paths.experiment_json.name])  # last: from now on it is an experiment
         target.delete([f"{to}/{_COPYING}"])
-        copied.problems[:0] = [line.replace(str(beside), remote.uri) for line in problems]
+        copied.problems[:0] = [line.replace(str(beside), split_query(remote.uri)[0]) for line in problems]
     return copied
 
 
@@ -164,7 +165,7 @@ def _checkpoints(
         except CheckpointError as error:
             copied.problems.append(str(error))
         except (ValueError, RecursionError) as error:  # a manifest that is none
-            copied.problems.append(f"{remote.uri}/{dirname}/{name} cannot be read: {said(error)}")
+            copied.problems.append(f"{child_of(remote.uri, f'{dirname}/{name}')} cannot be read: {said(error)}")
         else:
             copied.checkpoints += 1
             copied.bytes += content.bytes

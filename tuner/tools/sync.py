@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config import SyncConfig
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name
 from trainables.store import fs
 from trainables.transfer.open import shown
 from tuner.clock import Clock, SystemClock
 from tuner.error import ExperimentNotFoundError, SettingError, SyncError
 from tuner.experiment import driver_log
 from tuner.experiment import events as ev
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.lock import claim
 from tuner.experiment.ownership import beating
 from tuner.experiment.paths import ExperimentPaths, as_local_path, is_elsewhere
@@ -50,12 +51,12 @@ def copies_of(paths: ExperimentPaths, syncer: str | None = None, **how: Any) -> 
             raise SettingError(f"{paths.root} was not copied by a command: --syncer has nothing to say here")
         return SyncConfig(upload_dir=command["upload_dir"], syncer=syncer, **how)
     if settings.get("upload_dir"):
-        return SyncConfig(upload_dir=settings["upload_dir"])
+        return SyncConfig(upload_dir=settings["upload_dir"], s3_extra_args=settings.get("s3_extra_args"))
     if command and command["syncer"] is None:
         raise SettingError(
             f"{paths.root} was copied to {command['upload_dir']} by a function, a Syncer, or a command with a password "
-            "in it, which only a resume runs: the same call with "
-            f'name={paths.root.name!r} and resume="AUTO" copies the rest; --to URI makes a copy elsewhere'
+            f"in it, which only a resume runs: {how_to_continue(paths.root, starter_of(paths, settings))} copies the "
+            "rest; --to URI makes a copy elsewhere"
         )
     if command:
         options = {"--syncer": "syncer", "--delete-template": "delete_template", "--options": "options"}
@@ -107,7 +108,7 @@ def push(
     SyncError with what did not arrive, SettingError, TransferError.
     """
     if config.syncer == "auto":
-        _check_apart(f"{config.upload_dir}/{paths.root.name}", paths)
+        _check_apart(child_of(str(config.upload_dir), paths.root.name), paths)
     work = work or TaskBar("", "")
     with owned_briefly(paths, config, clock=clock or SystemClock(), inline=inline) as owner:
         replica, state = owner.replica, owner.state

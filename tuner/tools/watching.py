@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +95,8 @@ class WatchedReplica:
         self.paths = self._paths = ExperimentPaths(beside / remote.name)
         """Where what was brought of it lies."""
         self._sizes: dict[str, int] = {}
+        self._with_history = False
+        self._packs = threading.Lock()
         self._silence = _Silence(self._clock)
 
     def look(self) -> ObservedRun:
@@ -112,6 +115,8 @@ class WatchedReplica:
         if not remote.exists:
             raise ExperimentNotFoundError(f"there is no experiment at {remote.uri}")
         there = {key: remote.sizes[key] for key in remote.keys if key.split("/")[0] in JOURNAL and not is_history(key)}
+        if self._with_history:
+            self._bring_packs()  # first: a segment is always in the journal or in a pack
         for gone in self._sizes.keys() - there.keys():
             fs.remove_quietly(self._paths.root / gone)
         again = [key for key, size in there.items() if self._sizes.get(key) != size or not key.startswith("journal/")]
@@ -121,6 +126,23 @@ class WatchedReplica:
             self._sizes = {}  # the journal was folded meanwhile: all of it at the next look
             raise
         self._sizes = there
+
+    def bring_history(self) -> None:
+        """Fetch what snapshots have replaced, as of the last look; later looks keep it up to date."""
+        if not self._with_history:
+            self._bring_packs()
+            self._with_history = True
+
+    def _bring_packs(self) -> None:
+        """Fetch the packs that are new, and remove those that were dropped."""
+        root, history = self._paths.root, self._paths.history
+        with self._packs:
+            remote = {key: size for key, size in self._remote.sizes.items() if is_history(key)}
+            names = fs.listdir(history) if fs.is_dir(history) else []
+            local = {path.relative_to(root).as_posix(): fs.size(path) for path in (history / name for name in names)}
+            self._remote.fetch([key for key, size in remote.items() if local.get(key) != size], root)
+            for gone in local.keys() - remote.keys():
+                fs.remove_quietly(root / gone)
 
 
 @contextmanager

@@ -61,10 +61,13 @@ class Sender:
         with self._change:
             return sorted({*self._due, *([self._at.about.trial_id] if self._at is not None else ())})
 
-    def drain(self, limit_s: float) -> None:
+    def drain(self, limit_s: float, resume: str) -> None:
         """Wait until nothing is due, at most so long; then end. What is left is named in one line, and stays due.
 
         Ctrl-C ends the wait.
+
+        Args:
+            resume: the words that continue the experiment.
         """
         until = time.monotonic() + limit_s
         announced = time.monotonic() + SAY_AFTER_S
@@ -88,10 +91,11 @@ class Sender:
             if self._due or self._at is not None:
                 why = f" ({self._trouble})" if self._trouble else ""
                 log.warning(
-                    '%s did not get everything%s: %s; a resume of this experiment (resume="AUTO") sends it',
+                    "%s did not get everything%s: %s; a resume of this experiment (%s) sends it",
                     self._name,
                     why,
                     self._owed(),
+                    resume,
                 )
 
     # --- the thread ---------------------------------------------------------------------------------------

@@ -7,6 +7,9 @@ from typing import Any
 
 from tuner.callback import Trials
 from tuner.error import require
+from tuner.experiment.continuing import resume_words, starter_of
+from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.reader import read_settings
 from tuner.experiment.trial import Trial
 from tuner.logger.base import LoggerCallback
 from tuner.tracking.delivery import Delivery
@@ -106,7 +109,7 @@ class TrackerCallback(LoggerCallback):
         for trial in trials if self._begun else ():
             if trial.trial_id in self._begun:
                 self._tell(trial, covered=self._sendable(trial), ending=RunEnding.UNFINISHED)
-        sender.drain(self.upload_timeout)
+        sender.drain(self.upload_timeout, _resume_words(trials) if trials else "")
         self._stored, self._sender = set(sender.pending()), None
         self._begun.clear()
 
@@ -163,6 +166,11 @@ class TrackerCallback(LoggerCallback):
     def _due(self, trial: Trial, **what: Any) -> Due:
         about = About(trial.trial_id, trial.name, trial.directory, trial.config, trial.evaluated_params)
         return Due(about, **what)
+
+
+def _resume_words(trials: Trials) -> str:
+    paths = ExperimentPaths(trials[0].directory.parent)
+    return resume_words(paths.root, starter_of(paths, read_settings(paths)))
 
 
 def _covered(trial: Trial) -> int:

@@ -132,6 +132,8 @@ class FactIndex:
             if self._open is not None:
                 if self._is_as_it_was(names):
                     return
+                if strict and self._open[0] not in map(self._files.segment, names):
+                    raise FileNotFoundError(f"{self._open[0]} is not there any more")
                 self._forget_open()
             for key in names:
                 name = self._files.segment(key)

@@ -154,6 +154,7 @@ class LiveExperiment:
     def index(self) -> FactIndex:
         """Where the facts about each trial lie, the newest among them; made when it is first asked for."""
         with self._indexing:
+            self.source.bring_history()
             epoch, found = self.epoch, self._index
             if found is not None and found[0] == epoch:
                 try:

@@ -23,12 +23,11 @@ from tuner.ui.cold_state import ColdState, RawSnapshot
 from tuner.ui.fact_index import FactIndex
 from tuner.ui.live_experiment import LiveExperiment
 from tuner.ui.picture import Picture
+from tuner.ui.point_log import FEW, MINUTE_S, Point, PointLog
 from tuner.ui.point_log import KEPT as POINTS
-from tuner.ui.point_log import Point, PointLog
 
 KEPT_ROWS = 150_000
 """Rows of all moments in memory, as they were looked at last; one moment has as many as it has."""
-MINUTE_S = 60.0
 _ID = re.compile(rb'\{"trial_id":"((?:[^"\\]|\\.)*)"')
 
 
@@ -99,6 +98,8 @@ def _made(live: LiveExperiment, index: FactIndex, at: int) -> Picture:
         _tell(picture, trial_id)
     _add_up(picture)
     picture.points = _newest_points(index, at)
+    times = (history_format.time_of(body) for _, body in index.newest(at))
+    picture.told_at = next((time for time in times if time is not None), None)
     picture.seq = at
     return picture
 
@@ -166,15 +167,16 @@ def _add_up(picture: Picture) -> None:
 
 
 def _newest_points(index: FactIndex, at: int) -> PointLog:
-    """When the results of the last minute came."""
+    """When the results came that `PointLog.per_minute` counts."""
     times: list[float] = []
-    for _, body in _results(index.newest(at)):
+    log = PointLog(index.begins_after)
+    for seq, body in _results(index.newest(at)):
         time = history_format.time_of(body)
         if time is not None:
             times.append(time)
-            if time < times[0] - MINUTE_S or len(times) >= POINTS:
+            if (time < times[0] - MINUTE_S and len(times) > FEW) or len(times) >= POINTS:
+                log.kept_from = seq
                 break
-    log = PointLog(at)
     for time in reversed(times):
         log.add(Point(at, "", 0, None, time, {}))
     return log

@@ -35,6 +35,8 @@ class Picture:
     points: PointLog
     seq: int
     problems: list[str]
+    told_at: float | None = None
+    """The time of the newest fact that has one."""
     most_running: int = 0
     """So many trials have run at once, as far as that was seen."""
     _orders: dict[str, int] = field(default_factory=dict)
@@ -54,14 +56,18 @@ class Picture:
             except UNREADABLE as error:
                 self.complain(f"fact {seq} cannot be used: {said(error)}")
                 continue
+            at = getattr(fact, "at", None)
             if isinstance(fact, ev.ResultReported):
-                self.points.add(point_of(seq, fact))
+                point = point_of(seq, fact)
+                self.points.add(point)
+                at = point.at
             elif isinstance(fact, ev.RolledBack):
                 self.points.add(Voided(seq, fact.trial, fact.iteration))
             elif isinstance(fact, (ev.OrderTaken, ev.OrderAnswered)):
                 self._orders[fact.id] = seq
             elif isinstance(fact, (ev.TrialNoted, ev.SettingChanged)) and fact.order in self.state.orders:
                 self._orders[fact.order] = seq
+            self.told_at = self.told_at if at is None else at
         touched = {trial_id: seq for trial_id, seq in self.state.touched.items() if self.state.has(trial_id)}
         self.state.touched.clear()
         for trial_id, seq in touched.items():

@@ -16,6 +16,10 @@ from tuner.experiment.hostile import UNREADABLE
 KEPT = 20_000
 """Results of which a page that comes back is told one by one."""
 
+MINUTE_S = 60.0
+FEW = 10
+"""A rate counts so many results at least, however long they took."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -81,16 +85,23 @@ class PointLog:
         return found[::-1]
 
     def per_minute(self, now: float, since: float = 0.0) -> float | None:
-        """Results per minute, of the last 60 s; None: there are none that tell their time.
+        """Results per minute: of the last 60 s or of the last `FEW` results, whichever is longer.
+
+        None: too few results have a time.
 
         Args:
-            since: before that nothing ran.
+            since: when the driver began; results before that do not count.
         """
-        times = [entry.at for entry in self._log if isinstance(entry, Point) and entry.at is not None]
+        every = sorted(entry.at for entry in self._log if isinstance(entry, Point) and entry.at is not None)
+        times = [at for at in every if at >= int(since)]  # a result tells whole seconds
+        begun = since
+        if times == every and times and (self.kept_from or not since):
+            begun = times.pop(0)  # those before it are not here
         if not times:
             return None
-        seconds = min(max(now - since, 1.0), 60.0)
-        return sum(now - seconds < at <= now + 1 for at in times) * 60 / seconds
+        if len(times) > FEW and (longer := min(times[-FEW - 1], now - MINUTE_S)) > begun:
+            begun, times = longer, [at for at in times if at > longer]
+        return len(times) * MINUTE_S / max(now - begun, 1.0)
 
 
 def as_columns(entries: list[Point | Voided]) -> tuple[dict[str, Any], dict[str, Any]]:

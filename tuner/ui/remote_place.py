@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from trainables.errors import TrainablesError, TransferError
+from trainables.places import child_of, trim_slash
 from trainables.starting import start_thread
 from trainables.transfer.open import check_scheme, shown
 from tuner.clock import Clock
@@ -26,7 +27,7 @@ class RemotePlace:
 
     def __init__(self, uri: str, clock: Clock) -> None:
         check_scheme(uri)
-        self._uri, self._clock = uri.rstrip("/"), clock
+        self._uri, self._clock = trim_slash(uri), clock
         self.address = shown(self._uri)
         self.error: TuneError | TrainablesError | None = None
         """Why the last look saw nothing."""
@@ -48,7 +49,7 @@ class RemotePlace:
         """The experiments that are known by now; asks again, beside the caller, if that is a while ago."""
         if not self._itself and self._clock.monotonic() - self._looked >= AGAIN_S:
             self._ask()
-        return [self._uri] if self._itself else [f"{self._uri}/{name}" for name in self._names or ()]
+        return [self._uri] if self._itself else [child_of(self._uri, name) for name in self._names or ()]
 
     def _ask(self) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from trainables.errors import ObjectNotFoundError, TransferCorruptError
-from trainables.places import parent_and_name
+from trainables.places import child_of, parent_and_name
 from trainables.store import fs, manifest
 from trainables.store.manifest import MANIFEST_NAME, FileEntry
 from trainables.transfer import transfer_jobs
@@ -81,6 +81,10 @@ class ReplicaSource:
             remote.fetch([name for name, size in told.items() if self._warnings.get(name) != size], self.paths.root)
             self._warnings = told
 
+    def bring_history(self) -> None:
+        if self._opened is not None:
+            self._opened[1].bring_history()
+
     def close(self) -> None:
         self._stack.close()
 
@@ -97,7 +101,9 @@ class ReplicaSource:
             raise ExperimentNotFoundError(f"{self.address} has no {name} of {trial.trial_id}")
         key = f"{trial.dirname}/{name}"
         if size > LOG_BYTES:
-            raise ExperimentNotFoundError(f"{self.address}/{key} has {size:,} bytes, too many to be looked at here")
+            raise ExperimentNotFoundError(
+                f"{child_of(self.address, key)} has {size:,} bytes, too many to be looked at here"
+            )
         with self._logging:
             known = self._logs.get(key)
             if known is None or known[0] != size:
@@ -123,7 +129,9 @@ class ReplicaSource:
         except BaseException as error:
             fs.remove_quietly(target)
             if isinstance(error, ObjectNotFoundError):
-                raise ExperimentNotFoundError(f"{self.address}/{below}/{name} is not there any more") from error
+                raise ExperimentNotFoundError(
+                    f"{child_of(self.address, f'{below}/{name}')} is not there any more"
+                ) from error
             raise
         return target / name
 
@@ -145,8 +153,10 @@ class ReplicaSource:
         finally:
             fs.remove_quietly(brought.parent)
         if record.digest not in ("", manifest.digest(data)):
-            raise TransferCorruptError(f"{self.address}/{below}: its manifest is not the one that was published")
-        content = manifest.decode(data, f"{self.address}/{below}")
+            raise TransferCorruptError(
+                f"{child_of(self.address, below)}: its manifest is not the one that was published"
+            )
+        content = manifest.decode(data, child_of(self.address, below))
         return self._tar(below, name, content.files, data)
 
     def _tar(
@@ -157,7 +167,9 @@ class ReplicaSource:
             path = self._fetched(below, entry.name)
             try:
                 if blake3().update_mmap(path).hexdigest() != entry.blake3:
-                    raise TransferCorruptError(f"{self.address}/{below}/{entry.name} is not what was published")
+                    raise TransferCorruptError(
+                        f"{child_of(self.address, f'{below}/{entry.name}')} is not what was published"
+                    )
                 fd = served_files.open_inside(path.parent, path.name)
             finally:
                 fs.remove_quietly(self._files / path.relative_to(self._files).parts[0])

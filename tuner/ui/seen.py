@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from tuner.ui.live_experiment import LiveExperiment
@@ -54,6 +55,20 @@ class Seen:
     @property
     def now(self) -> float:
         return self.live.clock.time()
+
+    @property
+    def time(self) -> float | None:
+        """The time of this moment: now, or the last time that was known at an earlier one; None: no time was known."""
+        if self.at is None:
+            return self.now
+        return max([self.last_heard_of, self.picture.told_at or 0.0]) or None
+
+    @property
+    def last_heard_of(self) -> float:
+        """When anything was last heard of a trial; 0: nothing was."""
+        columns = (np.array(self.picture.table.floats[name]) for name in ("started_at", "ended_at"))
+        times = [float(np.nanmax(column)) for column in columns if not np.isnan(column).all()]
+        return max([*times, *(trial.last_heard_of for trial in self.picture.state.unfinished)], default=0.0)
 
 
 def as_json(value: Any) -> bytes:

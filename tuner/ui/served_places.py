@@ -78,6 +78,8 @@ class Places:
 
     def _add(self, place: str, *, alone: bool) -> None:
         folder = as_local_path(place)
+        if ".." in folder.parts:
+            folder = folder.resolve()  # browsers resolve an experiment called ".." in its address
         if is_experiment(ExperimentPaths(folder)):
             self._serve(str(folder))
         elif folder.is_dir() or not alone:

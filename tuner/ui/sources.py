@@ -56,6 +56,9 @@ class ExperimentSource(Protocol):
     def bring(self) -> None:
         """Have what is new lie at `paths`."""
 
+    def bring_history(self) -> None:
+        """Fetch what snapshots have replaced to `paths`; `bring` keeps it up to date from then on."""
+
     def logs(self, trial: Trial) -> dict[str, int]:
         """A trial's files that are served, and their bytes. Asks nobody elsewhere."""
         ...
@@ -101,6 +104,9 @@ class LocalSource:
         return None
 
     def bring(self) -> None:
+        """It is there."""
+
+    def bring_history(self) -> None:
         """It is there."""
 
     def logs(self, trial: Trial) -> dict[str, int]:

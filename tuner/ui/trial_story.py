@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.experiment import events as ev
+from tuner.experiment.outcome import headline
 from tuner.experiment.reason import Reason
 from tuner.ui.point_log import Point, point_of
 
@@ -94,7 +95,7 @@ class TrialStory:
     def _ended(self, why: str, at: float | None, error: ev.ErrorInfo | None) -> None:
         self.at = at if at is not None else self.at
         if self.attempts:
-            first = None if error is None else (f"{error.type}: {error.message}".splitlines() or [""])[0]
+            first = None if error is None else headline(error)
             self.attempts[-1] |= {"ended_at": at, "why": why, "error": first}
 
     def _about_checkpoint(self, fact: ev.AnyFact) -> None:

@@ -14,12 +14,17 @@ import uvicorn
 
 from tuner.error import SettingError, require
 from tuner.ui.app import application
-from tuner.ui.guard import Access, host_name
+from tuner.ui.guard import Access, host_name, is_loopback
 from tuner.ui.patience import PatientProtocol
 from tuner.ui.served import Served
 from tuner.ui.served_places import Places
 from tuner.ui.token_file import user_token
 
+NEEDS_TOKEN = (
+    "with --no-token, accepted are localhost, 127.0.0.0/8 and ::1, which only this machine reaches. Leave out "
+    "--no-token, and open the whole address that is printed. Or leave out --host, and on the other machine call "
+    "ssh -L PORT:localhost:PORT HOST"
+)
 GRACE_S = 2
 """So long answers that are being sent may take once the server is to end."""
 
@@ -33,7 +38,7 @@ class UiOptions:
         port: 0: the system chooses one.
         allow_hosts: further names by which it may be called.
         read_only: no orders.
-        token: False: everybody on this machine may read; and nobody may order.
+        token: False: everybody on this machine may read, and nobody may order; only with a `host` of loopback.
     """
 
     host: str = "127.0.0.1"
@@ -145,6 +150,7 @@ def _bound(how: UiOptions) -> socket.socket:
         family, kind, protocol, _, place = socket.getaddrinfo(
             how.host.strip("[]"), how.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+        require(how.token or is_loopback(str(place[0])), "host", how.host, NEEDS_TOKEN)
         with ExitStack() as stack:
             made = stack.enter_context(socket.socket(family, kind, protocol))
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

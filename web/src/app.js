@@ -2,7 +2,7 @@
 import { Component, html, render, useEffect, useMemo, useSource, useState } from "./dom.js";
 import { count, moment, whole } from "./format.js";
 import { chosen } from "./filter.js";
-import { experimentAt } from "./live.js";
+import { closeExperiments, experimentAt } from "./live.js";
 import { Empty, Link, Missing, Wrong } from "./parts.js";
 import { VIEWS, address, go, useRoute } from "./route.js";
 import { embedded, load } from "./source.js";
@@ -134,7 +134,7 @@ function ExperimentPage({ route }) {
     ${experiment.lost && html`<p class="banner" role="status">${experiment.status === 403 ? CREDENTIAL : "The connection is lost; trying again. What is shown may be old."}</p>`}
     ${overview?.trouble && html`<p class="banner" role="status">It cannot be read now: ${overview.trouble}. What is shown is what was read before.</p>`}
     ${embedded && overview && html`<${Report} overview=${overview} />`}
-    ${overview?.at != null && html`<p class="banner" role="status">As it was at fact ${overview.at}${overview.started_at ? `, ${moment(overview.started_at + (overview.elapsed_s ?? 0))}` : ""}. ${overview.history_note ?? ""}</p>`}
+    ${overview?.at != null && html`<p class="banner" role="status">As it was at fact ${overview.at}${overview.time ? `, ${moment(overview.time)}` : ""}. ${overview.history_note ?? ""}</p>`}
     <main id="main" tabindex="-1" class=${"view-" + route.view}>
       ${overview ? html`<${Guard} key=${route.view + route.trial}><${View} route=${route} experiment=${experiment} overview=${overview} /><//>` : html`<${Waiting} experiment=${experiment} />`}
     </main>`;
@@ -161,6 +161,7 @@ let loaded = false;
 function App() {
   const route = useRoute();
   useEffect(() => void (loaded = true), []);
+  useEffect(() => void (route.name || closeExperiments()), [route.name]);
   if (route.name) return html`<${ExperimentPage} key=${route.name} route=${route} />`;
   return html`<a class="skip" href="#main" onClick=${toMain}>Skip to the content</a><header><h1>Experiments</h1><${Theme} /></header><main id="main" tabindex="-1"><${Guard}><${Experiments} /><//></main>`;
 }

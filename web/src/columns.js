@@ -34,8 +34,9 @@ const AUTOMATIC = new Set(
 const GROUPS = ["config", "last"];
 
 class Trials {
-  /** `data`: trials.json. */
-  constructor(data) {
+  /** `data`: trials.json. `words`: {status: how the page calls it}. */
+  constructor(data, words) {
+    this.words = words;
     this.columns = new Map();
     this.rows = new Map();
     this.version = 0;

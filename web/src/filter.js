@@ -22,8 +22,9 @@ function compared(trials, name, operator, wanted) {
   const text = wanted.toLowerCase();
   const ordered = operator[0] === "<" || operator[0] === ">";
   if (ordered) return (row) => typeof column.at(row) === "number" && holds(column.at(row), number);
-  const said = column.id === "state" ? trials.columns.get("said") : null;
-  const same = (row) => String(column.at(row) ?? "").toLowerCase() === text || (said && String(said.at(row)).toLowerCase() === text);
+  const isState = column.id === "state"; // it is also found by the words that the page shows
+  const shown = (row) => (isState ? [column.at(row), trials.words[column.at(row)], trials.columns.get("said").at(row)] : [column.at(row)]);
+  const same = (row) => shown(row).some((value) => String(value ?? "").toLowerCase() === text);
   return operator === "!=" ? (row) => !same(row) : same;
 }
 

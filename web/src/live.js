@@ -35,7 +35,7 @@ class Experiment extends Listeners {
   async #begin() {
     try {
       this.overview = await load(this.address("overview"));
-      if (this.#wanted) this.trials = new Trials(await load(this.address("trials")));
+      if (this.#wanted) this.trials = new Trials(await load(this.address("trials")), this.overview.words);
       this.error = this.loading = this.status = null;
       this.#follow();
     } catch (error) {
@@ -54,7 +54,7 @@ class Experiment extends Listeners {
     this.#wanted = true;
     if (!this.overview) return;
     try {
-      this.trials = new Trials(await load(this.address("trials")));
+      this.trials = new Trials(await load(this.address("trials")), this.overview.words);
     } catch (error) {
       this.#wanted = false;
       this.error = error.message;
@@ -128,11 +128,17 @@ class Experiment extends Listeners {
 const opened = new Map();
 document.addEventListener("visibilitychange", () => opened.forEach((experiment) => experiment.seen()));
 
+/** End all streams; a page without an experiment has none. */
+function closeExperiments() {
+  for (const held of opened.values()) held.close();
+  opened.clear();
+}
+
 /** The experiment under a name at a moment, the same for all who ask; the others are let go. */
 function experimentAt(name, at) {
   const key = `${name}\n${at ?? ""}`;
   if (!opened.has(key)) {
-    for (const [other, held] of opened) held.close(), opened.delete(other);
+    closeExperiments();
     opened.set(key, new Experiment(name, at));
   }
   return opened.get(key);
@@ -175,4 +181,4 @@ function useTrials(experiment) {
   return experiment?.trials ?? null;
 }
 
-export { experimentAt, useData, useTrials };
+export { closeExperiments, experimentAt, useData, useTrials };

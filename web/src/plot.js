@@ -94,19 +94,6 @@ function covering(context, text, x, y) {
   context.fillText(text, x, y);
 }
 
-/** A column that spans more than two powers of ten reads better on a log scale. */
-function natural(values) {
-  let [low, high] = [Infinity, 0];
-  for (const value of values) {
-    if (typeof value !== "number" || value <= 0) {
-      if (value === null || Number.isNaN(value)) continue;
-      return "linear";
-    }
-    (low = Math.min(low, value)), (high = Math.max(high, value));
-  }
-  return high / low > 100 ? "log" : "linear";
-}
-
 /** A canvas as wide as its place, drawn again when that, the theme, or what is drawn changes. draw(context, width, height). */
 function Canvas({ label, height, draw, ...on }) {
   const [box, canvas] = [useRef(), useRef()];
@@ -186,7 +173,7 @@ function Scatter({ label, height = 300, rows, x, y, xKind, yKind, shade, best, o
   const placed = useRef([]);
   const [said, say] = useState("");
   const draw = (context, width) => {
-    const scale = (column, kind, ticks) => scaleOf(map(rows, column), kind ?? natural(map(rows, column)), MARGIN, ticks);
+    const scale = (column, kind, ticks) => scaleOf(map(rows, column), kind, MARGIN, ticks);
     const [across, up] = [scale(x, xKind, ticksIn(width)), scale(y, yKind, ticksIn(height, 40))];
     const [toX, toY] = axes(context, width, height, across, up, [x.label, y.label]);
     before?.(context, toX, toY, across, up, width);
@@ -231,4 +218,4 @@ function* map(rows, column) {
   for (const row of rows) yield column.at(row);
 }
 
-export { Canvas, EDGE, MARGIN, Scatter, Shades, axes, colour, covering, cut, hue, map, natural, ramp, resolved, scaleOf, tall, ticksIn };
+export { Canvas, EDGE, MARGIN, Scatter, Shades, axes, colour, covering, cut, hue, map, ramp, resolved, scaleOf, tall, ticksIn };

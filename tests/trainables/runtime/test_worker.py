@@ -244,7 +244,7 @@ class Slow(Trainable):
         return {"x": self.x}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_f36_a_class_told_by_a_signal_saves_that_step_and_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

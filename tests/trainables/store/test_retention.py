@@ -284,6 +284,34 @@ def test_d01_the_prefix_is_no_part_of_the_name() -> None:
     assert policy_for(config) == Best(1, "m", "max")
 
 
+@pytest.mark.parametrize(
+    ("attribute", "order", "reported", "best"),
+    [
+        ("max-m", "max", ["m"], 2),
+        ("max-m", "max", ["max-m"], 2),
+        ("min-m", "min", ["min-m"], 3),
+        ("min-m", "max", ["m"], 3),
+        ("min-m", "max", ["min-m"], 2),  # the lowest accuracy of a batch: higher is better
+        ("max-m", "min", ["max-m"], 3),  # the highest loss of a batch: lower is better
+        ("max-max-m", "max", ["max-m"], 2),
+        ("min-max-m", "max", ["max-m"], 3),
+        ("max-m", "max", ["m", "max-m"], 3),  # here -m; as it is spelled comes first
+        ("max-m", "max", [], 1),
+    ],
+)
+def test_a_metric_may_be_called_like_a_prefix_and_another_one(
+    attribute: str, order: str, reported: list[str], best: int
+) -> None:
+    history = []
+    for index, value in enumerate([5, 9, 1, 4], start=1):
+        metrics = {name: -value if len(reported) > 1 and name != "m" else value for name in reported}
+        history.append(Kept((1, 1, index), index, {**metrics, "other": 1}))
+    config = CheckpointConfig(num_to_keep=1, checkpoint_score_attribute=attribute, checkpoint_score_order=order)
+    assert policy_for(config).keep(history) == [(1, 1, best)]
+    assert [each.iteration for each in ranking_for(config).best(history)] == [best]
+    assert [each.iteration for each in ranking_for(CheckpointConfig(keep=[policy_for(config)])).best(history)] == [best]
+
+
 def test_the_example_of_the_first_generation() -> None:
     config = CheckpointStrategy(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
     history = [Kept((1, 1, index), index, {"loss": loss}) for index, loss in enumerate([2, 4, 1, 3], start=1)]

@@ -116,7 +116,7 @@ def test_a_job_is_begun_told_of_and_answered_and_the_agent_ends_with_its_client(
     assert said[0] == Begun(5) and said[-1] == Done(5)
     assert {type(each) for each in said[1:-1]} == {Moved} and 2_500_000 <= sum(each.bytes for each in said[1:-1])
     assert isinstance(failed[-1], JobFailed) and failed[-1].kind is FailureKind.OBJECT_NOT_FOUND
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         alone.process.send_signal(number)  # Ctrl-C, say: the driver may want to finish
     assert alone.do(transfer_jobs.Put(id=7, key="still", data=b"here"))[-1] == Done(7)
     assert alone.ended() == 0

@@ -9,10 +9,14 @@ from urllib.parse import quote
 import cloudpickle
 import pytest
 
+import tuner as tune
 from trainables.errors import InvalidSettingError, MissingExtraError, TransferError
 from trainables.net.frames import frame
+from trainables.sync_config import SyncConfig
 from trainables.transfer import transfer_jobs
+from trainables.transfer.fsspec import FsspecBackend
 from trainables.transfer.open import check_scheme, open_backend, shown
+from tuner.error import SettingError
 
 
 @pytest.mark.parametrize(
@@ -73,12 +77,41 @@ def test_an_unknown_scheme_lists_the_known_ones_and_the_extras() -> None:
         "file://elsewhere/path",
         "az://c/p?sas=hunter2",
         "gs://me:hunter2@bucket/p",
+        "s3://me:hunter2@bucket/p",
+        "s3://bucket/p?access_key=me&secret_key=hunter2",
+        "s3://bucket/p?endpoint_override=http://me:hunter2@host:9000",
+        "s3://bucket/p?endpoint_override=me%3Ahunter2%40host",
+        "s3://bucket/a//b?region=eu-west-1",
     ],
 )
 def test_what_cannot_be_meant_is_an_error_without_secrets(place: str) -> None:
     with pytest.raises(InvalidSettingError) as caught:
         open_backend(place)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "parameter", "accepted"),
+    [
+        ("s3://bucket/p?versions=3", "'versions'", "endpoint_override=http://host:9000"),
+        ("s3://bucket/p?region=eu-west-1&endpoint_url=http://host", "'endpoint_url'", "endpoint_override="),
+        ("s3a://bucket/p?access_key=me", "'access_key'", "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ("gs://bucket/p?project=mine", "'project'", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("az://container/p?account=mine", "'account'", "AZURE_STORAGE_CONNECTION_STRING"),
+        ("memory://place?x=1", "'x'", "memory:// addresses have no query"),
+    ],
+)
+def test_a_query_that_no_back_end_reads_is_refused_by_name(place: str, parameter: str, accepted: str) -> None:
+    for look in (open_backend, check_scheme):
+        with pytest.raises(InvalidSettingError) as caught:
+            look(place)
+        assert accepted in str(caught.value)
+        assert parameter in str(caught.value) or "with a password in it" in str(caught.value)
+
+
+def test_a_query_that_a_filesystem_of_fsspecs_does_not_read_is_never_part_of_a_name() -> None:
+    with pytest.raises(InvalidSettingError, match="the query of the address is not accepted"):
+        FsspecBackend("memory://place?x=1")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +138,23 @@ def test_d20_what_is_nearly_right_is_told_how_it_is_written(place: str, meant: s
             look(place)
         assert meant in str(caught.value) and "hunter2" not in str(caught.value)
         assert "user@s3//" not in str(caught.value)
+
+
+def test_a_secret_in_the_address_of_a_run_is_not_shown() -> None:
+    copies = SyncConfig(upload_dir="s3://bucket/other")
+    for given in ({}, {"sync_config": copies}):
+        for place in ("s3://bucket/p?secret_key=hunter2", "s3://me:hunter2@bucket/p"):
+            with pytest.raises((InvalidSettingError, SettingError)) as caught:
+                tune.run(lambda config: None, storage_path=place, verbose=0, **given)
+            assert "hunter2" not in str(caught.value)
+
+
+def test_a_query_that_names_a_server_is_shown_and_no_other() -> None:
+    query = "?scheme=http&endpoint_override=127.0.0.1%3A9000&region=eu-west-1"
+    assert shown(f"s3://bucket/p{query}") == f"s3://bucket/p{query}"
+    for secret in ("&secret_key=hunter2", "&endpoint_override=hunter2", "&x=hunter2"):
+        assert shown(f"s3://bucket/p{query}{secret}") == "s3://bucket/p"
+    assert shown("s3://bucket/p?endpoint_override=http://me:hunter2@host") == "s3://bucket/p"
 
 
 def test_a_password_is_never_shown() -> None:

@@ -76,17 +76,65 @@ def test_what_is_sent_is_signed(
     s3_backend.put("o/thers (2)", b"abc", exclusive=True)
     s3_backend.push(s3_files, "p", ["large"])
     for path, headers in seen[1:]:
-        _, _, names = headers["authorization"].partition("SignedHeaders=")
-        signed = names.partition(",")[0].split(";")
-        # all that is of S3 and of conditions is among it
-        assert {name for name in headers if name.startswith(("x-amz-", "if-", "host"))} == set(signed)
-        request = AWSRequest("PUT", f"http://{headers['host']}{path}", headers={n: headers[n] for n in signed})
-        request.context["timestamp"] = headers["x-amz-date"]
-        auth = S3SigV4Auth(Credentials("testing", "testing", token), "s3", "us-east-1")
-        canonical = auth.canonical_request(request)
-        signature = auth.signature(auth.string_to_sign(request, canonical), request)
-        assert headers["authorization"].endswith(f"Signature={signature}")
-        assert headers.get("x-amz-security-token") == token
+        check_signature(path, headers, token)
+
+
+def check_signature(path: str, headers: Headers, token: str | None = None) -> None:
+    _, _, names = headers["authorization"].partition("SignedHeaders=")
+    signed = names.partition(",")[0].split(";")
+    # all that is of S3 and of conditions is among it
+    assert {name for name in headers if name.startswith(("x-amz-", "if-", "host"))} == set(signed) - {"cache-control"}
+    request = AWSRequest("PUT", f"http://{headers['host']}{path}", headers={n: headers[n] for n in signed})
+    request.context["timestamp"] = headers["x-amz-date"]
+    auth = S3SigV4Auth(Credentials("testing", "testing", token), "s3", "us-east-1")
+    canonical = auth.canonical_request(request)
+    signature = auth.signature(auth.string_to_sign(request, canonical), request)
+    assert headers["authorization"].endswith(f"Signature={signature}")
+    assert headers.get("x-amz-security-token") == token
+
+
+def test_extra_arguments_go_with_every_upload_and_are_signed(
+    s3_backend: S3Backend, s3_proxy: ChecksumProxy, s3_files: Path
+) -> None:
+    extra = {
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "alias/mine",
+        "BucketKeyEnabled": True,
+        "StorageClass": "STANDARD_IA",
+        "Tagging": "team=a&kind=b",
+        "CacheControl": "no-cache, private",
+        "Metadata": {"Owner": "a b"},
+    }
+    begun: list[tuple[str, str, Headers]] = []
+
+    def look(method: str, path: str, headers: Headers) -> Answer | None:
+        if (method == "PUT" and "partNumber" not in path) or (method == "POST" and path.endswith("uploads")):
+            begun.append((method, path, headers))
+        return None
+
+    s3_proxy.refuse = look
+    backend = S3Backend(s3_backend.uri, extra)
+    backend.check()
+    backend.put("first", b"abc")
+    backend.put("o/thers (2)", b"abc", exclusive=True)
+    backend.push(s3_files, "p", ["small", "large"])
+    backend.push(s3_files, "q", ["small"], same={"small": "p/small"})
+    backend.close()
+
+    assert [(method, "x-amz-copy-source" in headers, by_boto(headers)) for method, _, headers in begun] == [
+        ("PUT", False, True), ("PUT", False, True), ("PUT", False, False), ("PUT", False, False), ("POST", False, True),
+        ("PUT", True, True),
+    ]  # fmt: skip
+    for method, path, headers in begun:
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/mine"
+        assert headers["x-amz-server-side-encryption-bucket-key-enabled"] == "true"
+        assert headers["x-amz-storage-class"] == "STANDARD_IA" and headers["x-amz-tagging"] == "team=a&kind=b"
+        assert headers["cache-control"] == "no-cache, private" and headers["x-amz-meta-owner"] == "a b"
+        if method == "PUT" and not by_boto(headers):
+            check_signature(path, headers)
+    copied = begun[-1][2]
+    assert copied["x-amz-metadata-directive"] == copied["x-amz-tagging-directive"] == "REPLACE"
 
 
 @pytest.mark.parametrize("name", ["small", "large"])

@@ -123,6 +123,13 @@ def test_errors_that_lead_to_each_other_are_looked_at_once() -> None:
     assert type(meaning(boto.SSLError(endpoint_url="https://x", error=one), URL)) is TransferError
 
 
+def test_a_refused_upload_names_what_a_policy_may_demand() -> None:
+    denied = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+
+    assert "s3_extra_args={" in str(meaning(boto.ClientError(denied, "PutObject"), URL))
+    assert "s3_extra_args" not in str(meaning(boto.ClientError(denied, "ListObjectsV2"), URL))
+
+
 def test_what_is_none_of_botos_is_left_to_others() -> None:
     for error in (ValueError("x"), ZeroDivisionError(), FileNotFoundError("x")):
         assert meaning(error, URL) is None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tuner as tune
-from tests.tuner.analysis.harness import run_trials
-from tuner.analysis import ExperimentAnalysis, ResultGrid
+from tests.tuner.analysis.harness import exploit, run_trials
+from trainables import tagged
+from trainables.wire import CheckpointRef
+from tuner.analysis import ExperimentAnalysis, ResultGrid, export
 from tuner.analysis.loaded import LoadedExperiment, config_of, last_result
 from tuner.error import ExperimentNotFoundError, SettingError
 from tuner.experiment import events as ev
@@ -21,6 +26,7 @@ from tuner.experiment.outcome import ended_because, outcome
 from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.reason import Reason, ReasonKind
 from tuner.experiment.state import ExperimentState
+from tuner.experiment.trial_records import Clone
 
 
 def test_frames_hold_every_result_flat(lab: Any) -> None:
@@ -111,6 +117,98 @@ def test_state_is_loaded_from_a_path(lab: Any) -> None:
         assert list(analysis.best_dataframe["loss"]) == [0.5, 0.2]
         assert analysis.best_logdir.startswith(str(moved))
         assert ResultGrid(analysis).get_best_result().metrics["loss"] == 0.2
+
+
+# --- the config that a result was reported with
+
+
+FIRST = {"lr": 0.1, "kind": {"name": "adam"}, "size": None}
+SECOND = {"lr": 0.2, "kind": {"name": "sgd", "nesterov": True}, "size": (1, 2)}
+THIRD = {**SECOND, "lr": 0.4, "more": 1}
+
+
+@pytest.fixture
+def cloned(lab: Any) -> Any:
+    """Trial 0 reports losses 3, 1, became a clone with another lr, 5, once more, 4, and is to become one again."""
+    trial, _ = lab.trial(lr=0.1, kind={"name": "adam"}, size=None), lab.trial(lr=0.3)
+    for loss in (3.0, 1.0):
+        lab.report(trial, loss=loss)
+    exploit(lab, 0, 1, 2, **SECOND)
+    lab.report(trial, loss=5.0)
+    exploit(lab, 0, 1, 3, **THIRD)
+    lab.report(trial, loss=4.0)
+    exploit(lab, 0, 1, 4, lr=0.5)
+    return lab
+
+
+def test_a_result_of_a_clone_has_the_config_that_it_was_reported_with(cloned: Any) -> None:
+    analysis = cloned.analysis()
+    trial = analysis.trials[0]
+    assert trial.config == {"lr": 0.5}, "the config that it is to go on with"
+    assert analysis.best_config == analysis.get_best_config(scope="last") == THIRD
+    assert analysis.get_best_config(scope="all") == analysis.get_best_config("loss", "min", "all") == FIRST
+    assert analysis.get_best_config("loss", "max", "all") == SECOND
+    assert analysis.get_best_config(scope="avg") == THIRD
+    assert analysis.results[trial.trial_id]["config"] == last_result(trial)["config"] == THIRD
+    assert analysis.results_df.loc[trial.trial_id, "config/lr"] == 0.4
+    result = ResultGrid(analysis).get_best_result()
+    assert result.config == result.metrics["config"] == THIRD
+    for made in (analysis.trial_dataframes[trial.path], analysis.best_dataframe, result.metrics_dataframe):
+        assert list(made["config/lr"]) == [0.1, 0.1, 0.2, 0.4]
+        assert list(made["config/kind/name"]) == ["adam", "adam", "sgd", "sgd"]
+    assert list(pickle.loads(pickle.dumps(result)).metrics_dataframe["config/lr"]) == [0.1, 0.1, 0.2, 0.4]
+
+
+def test_tables_have_the_config_of_the_result_in_the_row(cloned: Any) -> None:
+    analysis = cloned.analysis()
+    assert analysis.dataframe().loc[0, "config/lr"] == 0.4
+    assert [analysis.dataframe("loss", mode).loc[0, "config/lr"] for mode in ("min", "max")] == [0.1, 0.2]
+    assert export.of_trials(analysis.trials)[0]["config/lr"] == 0.4
+    rows = [row for row in export.of_results(analysis.trials) if row["trial"] == 0]
+    assert [row["config/lr"] for row in rows] == [0.1, 0.1, 0.2, 0.4]
+    assert "config/kind/nesterov" not in rows[0] and "config/more" not in rows[2]
+    assert analysis.study.trials[0].params["lr"] == 0.4
+    assert analysis.get_all_configs()[analysis.trials[0].path] == {"lr": 0.5}
+
+
+def test_a_clone_that_starts_anew_keeps_the_config_that_it_has(cloned: Any) -> None:
+    trial = cloned.state.trials[0]
+    cloned.end(trial, ev.ErrorInfo("ValueError", "no"))
+    for fact in (ev.TrialReopened(trial.trial_id, anew=True), ev.RolledBack(trial.trial_id, 2, 0)):
+        cloned.facts.apply(fact)
+    cloned.start(trial)
+    cloned.report(trial, loss=2.0)
+    exploit(cloned, 0, 1, 1, lr=0.6)
+    cloned.report(trial, loss=2.5)
+    frame = cloned.analysis().trial_dataframes[trial.path]
+    assert list(frame["config/lr"]) == [0.5, 0.6] and list(frame["loss"]) == [2.0, 2.5]
+
+
+def test_a_fork_of_a_clone_has_the_configs_of_both(cloned: Any) -> None:
+    trunk = cloned.state.trials[0]
+    ref = CheckpointRef(trunk.trial_id, "checkpoint_000003", 1, 1, 1, 3)
+    raw = msgspec.Raw(tagged.dumps({**SECOND, "lr": 0.9}))
+    fork = Clone(3, ref, {"lr": (0.2, 0.9)})
+    order = ev.OrderTaken("o", msgspec.Raw(b'{"order": "fork"}'), 0.0)
+    made = ev.TrialCreated("ab_o0000", 2, raw, raw, "2", "train_ab_o0000", "train_ab_o0000", order="o", fork=fork)
+    cloned.facts.apply(order)
+    cloned.facts.apply(made)
+    trial = cloned.state.trials[2]
+    trial.directory.mkdir()
+    cloned.facts.apply(ev.AttemptStarted(trial.trial_id, 1, 1, 0.0, ref, 3))
+    cloned.facts.launched(trial, restored=True)
+    cloned.report(trial, loss=0.5)
+    analysis = cloned.analysis()
+    assert list(analysis.trial_dataframes[trial.path]["config/lr"]) == [0.1, 0.1, 0.2, 0.9]
+    assert analysis.best_config == {**SECOND, "lr": 0.9}
+
+
+def test_clones_that_an_older_version_recorded_are_undone_by_their_changes(cloned: Any) -> None:
+    body = json.loads(cloned.state.snapshot({}))
+    for clone in body["trials"][0]["clones"]:
+        clone.pop("replaced", None), clone.pop("added", None)
+    older = ExperimentState.from_snapshot(cloned.state.root, json.dumps(body).encode())
+    assert [config_of(older.trials[0], iteration)["lr"] for iteration in (1, 2, 3, 4)] == [0.1, 0.1, 0.2, 0.4]
 
 
 # --- tables and settings
@@ -229,6 +327,7 @@ def test_frames_and_results_say_why_a_trial_ended(lab: Any) -> None:
     ("why", "said"),
     [
         ("interrupted", "stopped by you"), ("budget", "time budget spent"), ("preempted", "stopped by SIGTERM"),
+        ("hung_up", "stopped by SIGHUP (terminal or ssh connection closed)"),
         ("fail_fast", "stopped by fail_fast"), ("failed", "the driver failed"), ("finished", None),
     ],
 )  # fmt: skip

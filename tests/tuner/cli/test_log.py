@@ -89,8 +89,9 @@ def test_drivers_trials_exploits_failures_and_ends(experiment: Path, capsys: pyt
     lines = printed(capsys, str(experiment))
     assert lines[0] == "driver 1 began" and "the driver ended: finished" in lines
     assert any(re.fullmatch(r"trial 0 \(\w+_00000\) created: rate=1", line) for line in lines)
+    donor = tune.ExperimentAnalysis(experiment).trials[1].trial_id
     assert lines[-5:] == [
-        "trial 0 goes on at 2 as a clone of trial 1@2: rate: 1 -> 2",
+        f"trial 0 goes on at 2 as a clone of trial 1@2 ({donor}): rate: 1 -> 2",
         "you: note trial 0",
         "trial 0, note: flat",
         "you: an order that is none",

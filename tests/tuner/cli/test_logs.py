@@ -105,7 +105,7 @@ def test_ls_tells_a_running_one_from_a_killed_one(watched: Watched) -> None:
 
 def test_show_says_why_a_trial_does_not_go_on(watched: Watched) -> None:
     assert "running (pid " in watched.shown and "the driver was killed" not in watched.shown
-    assert "\nkilled (pid " in watched.shown_killed and 'resume="AUTO" in the same call' in watched.shown_killed
+    assert "\nkilled (pid " in watched.shown_killed and 'and resume="AUTO"' in watched.shown_killed
     (waiting,) = [line for line in watched.shown_killed.splitlines() if line.startswith("2 ")]
     assert "running: the driver was killed" in waiting
     last = watched.shown_killed.rstrip().splitlines()[-1]

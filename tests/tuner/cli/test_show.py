@@ -142,7 +142,7 @@ def test_show_of_a_trial_tells_its_attempts_and_the_metric_of_its_checkpoints(
 
     assert said.splitlines()[0].split() == [facts["name"], "done", "iteration", "3"]
     assert "\nended: returned\nearlier attempts: 1\n  1: failed after iteration 2; went on from iteration 2\n" in said
-    assert facts["attempts"] == [{"why": "failed", "iteration": 2, "went_on_from": 2}]
+    assert facts["attempts"] == [{"why": "failed", "iteration": 2, "went_on_from": 2, "donor": None}]
     assert (facts["status"], facts["state"]) == ("TERMINATED", "done")
     assert [item["metrics"] for item in facts["checkpoints"]] == [{"loss": 1 / step} for step in (1, 2, 3)]
     assert "  loss=0.33333\n" in said
@@ -160,4 +160,4 @@ def test_show_says_how_one_that_was_not_finished_goes_on(
     _, head, to_go_on, *_ = answer(capsys, "show", tmp_path / "e").splitlines()
 
     assert head.startswith("stopped by fail_fast; 1 of 3 trials (1 failed); ")
-    assert to_go_on == f'resume="AUTO" in the same call goes on{how}'
+    assert to_go_on == f"to continue{how}: the same call with name='e' and resume=\"AUTO\""

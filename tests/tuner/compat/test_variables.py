@@ -95,13 +95,12 @@ def no_date_in_names(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def python_handles_ctrl_c(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signals: Any = Signals(None, None)  # type: ignore[arg-type]
-    with signals:
+    with Signals() as signals, signals.handled(None, None):  # type: ignore[arg-type]
         assert signal.getsignal(signal.SIGINT) is before[signal.SIGINT]
         assert signal.getsignal(signal.SIGTERM) is not before[signal.SIGTERM]
     assert {number: signal.getsignal(number) for number in before} == before
     monkeypatch.delenv("TUNE_DISABLE_SIGINT_HANDLER")
-    with signals:
+    with Signals() as signals, signals.handled(None, None):  # type: ignore[arg-type]
         assert signal.getsignal(signal.SIGINT) is not before[signal.SIGINT]
 
 

@@ -520,7 +520,11 @@ def test_the_rest_is_waited_for_as_long_as_there_is_time(
     slow = Slow(harness.clock, began + arrives_after)
     checkpoints = checkpoints_of(harness)
     checkpoints._copies = slow
-    left = checkpoints.copy_rest(harness.clock, began + until, lambda: harness.clock.monotonic() >= began + hurry_at)
+    left = checkpoints.copy_rest(
+        harness.clock,
+        lambda: harness.clock.monotonic() >= began + until,
+        lambda: harness.clock.monotonic() >= began + hurry_at,
+    )
     assert len(left) == missing and harness.clock.monotonic() - began == takes
     assert slow.closes and slow.released
 

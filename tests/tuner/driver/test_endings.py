@@ -158,7 +158,9 @@ def test_fail_fast_halts_the_run_and_says_who(tmp_path: Path) -> None:
     assert ("ab_00001", wire.Halt()) in harness.executor.told
 
 
-@pytest.mark.parametrize(("why", "grace"), [(HaltCause.PREEMPTED, 30.0), (HaltCause.BUDGET, 5.0)])
+@pytest.mark.parametrize(
+    ("why", "grace"), [(HaltCause.PREEMPTED, 30.0), (HaltCause.HUNG_UP, 30.0), (HaltCause.BUDGET, 5.0)]
+)
 def test_a_halted_run_waits_for_its_trials_as_long_as_it_may_and_kills_them(
     why: HaltCause, grace: float, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -20,7 +21,12 @@ import tuner as tune
 from tests.listings import SCRIPTS, environment
 from trainables.errors import InvalidSettingError
 from tuner.cli import main
+from tuner.clock import SystemClock
+from tuner.driver.hooks import HookFacts
 from tuner.error import SettingError
+from tuner.experiment import events as ev
+from tuner.experiment.state import ExperimentState
+from tuner.spec import Spec
 
 
 class HookServer(ThreadingHTTPServer):
@@ -148,6 +154,17 @@ class Broken(tune.Callback):
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
         if trial.index == 1:
             raise OSError("nowhere to write to")
+
+
+def test_an_error_that_quotes_a_traceback_is_told_by_its_cause(tmp_path: Path) -> None:
+    trace = "Traceback (most recent call last):\n" + '  File "rows.py", line 9, in get\n' * 100 + "KeyError: 'target'\n"
+    state = ExperimentState(tmp_path / "e")
+    state.apply(ev.TrialCreated("t", 0, msgspec.Raw(b"{}"), name="t", dirname="t"))
+    state.apply(ev.TrialEnded("t", "ERROR", 1.0, ev.ErrorInfo("RuntimeError", f"worker 0 failed\n{trace}")))
+    hooks = HookFacts(Spec(train), state.root, SystemClock())
+    facts = hooks.of("failure", "running", state.trials, list(state.trials))
+    assert facts["failures"][0]["error"] == "RuntimeError: KeyError: 'target'"
+    assert facts["text"] == "e: trial 0 failed: RuntimeError: KeyError: 'target'"
 
 
 def test_a_driver_that_fails_tells_of_it(tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ CODE = """
 from pathlib import Path
 from tuner.analysis import ExperimentAnalysis
 from tuner.driver.interruption import interrupted
-raise interrupted(ExperimentAnalysis("/somewhere/e", trials=[], metric=None, mode=None, settings={}))
+raise interrupted(
+    ExperimentAnalysis("/somewhere/e", trials=[], metric=None, mode=None, settings={}),
+    how='the same call with name="e" and resume="AUTO"',
+)
 """
 
 STARTS = """
@@ -73,13 +76,14 @@ def test_a_prompt_stays() -> None:
 
 def test_what_is_said_at_once() -> None:
     assert stopping(HaltCause.INTERRUPTED, 1, 5.0).startswith("stopping: 1 trial saves what it can (at most 5 s")
-    assert "TUNE_GRACE_S" in stopping(HaltCause.PREEMPTED, 2, 30.0)
+    for cause in (HaltCause.PREEMPTED, HaltCause.HUNG_UP):
+        assert "at most 30 s, TUNE_GRACE_S" in stopping(cause, 2, 30.0)
     assert stopping(HaltCause.INTERRUPTED, 1, 5.0, inline=True).startswith(
         "stopping at the trial's next report; Ctrl-C"
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_is_said_while_the_step_of_an_inline_trial_goes_on(
     number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def test_a_mode_that_nobody_gave_is_spoken_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(existing, "_default", existing.Existing.ERROR)
+    again = copy.deepcopy(settings)
     analysis = run(tmp_path, verbose=1, **settings)
     said = 'mode="max" is taken for metric=\'x\'; give mode="min" where lower is better'
     assert capsys.readouterr().out.count(said) == warns
@@ -97,5 +99,5 @@ def test_a_mode_that_nobody_gave_is_spoken_of(
     assert best is None or analysis.best_config == {"n": best}
 
     monkeypatch.setattr(existing, "_default", existing.Existing.ASIDE)
-    run(tmp_path, verbose=1, overwrite=True, **settings)
+    run(tmp_path, verbose=1, overwrite=True, **again)
     assert said not in capsys.readouterr().out, "Ray does not speak of it"

@@ -17,6 +17,7 @@ from driving import SCRIPTS, StandInExecutor
 from tuner.compat.utilities import UtilityModule
 from tuner.error import SerializationError
 from tuner.executors.local.pickled import imports_of, pickle_job, write_trainable
+from tuner.executors.local.preload import unpickle
 
 MODULE = (SCRIPTS / "users_module.py").read_text()
 
@@ -62,9 +63,8 @@ def test_a_module_of_any_class_goes_by_its_name(code: str, tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "nameless", UtilityModule("nameless"))
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(code + "def trainable(config):\n return old.tune_config, old.ops.aten\n", namespace)
-    with open(write_trainable(namespace["trainable"], tmp_path).path, "rb") as file:
-        pickle.load(file)
-        assert pickle.load(file).__globals__["old"] is namespace["old"]
+    trainable = unpickle(str(write_trainable(namespace["trainable"], tmp_path).path))
+    assert trainable.__globals__["old"] is namespace["old"]
 
 
 def test_an_optimizer_of_torch_is_foreseen(tmp_path: Path) -> None:

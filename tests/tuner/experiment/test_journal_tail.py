@@ -129,6 +129,29 @@ def test_half_a_line_of_a_killed_driver_does_not_hold_up_the_next_one(tmp_path: 
     assert seen == [3, 4]
 
 
+def test_a_segment_that_is_packed_during_a_look_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = ExperimentPaths(tmp_path)
+    journal, tail = writer(paths), JournalTail(paths)
+    wrote(journal, 2)
+    tail.begin()
+    journal.close()
+    journal = writer(paths, 2)
+    wrote(journal)
+    read = fs.read_file
+
+    def packed(path: Path) -> bytes:
+        monkeypatch.undo()
+        journal.compact(b"{}")
+        journal.archive()
+        return read(path)
+
+    monkeypatch.setattr(fs, "read_file", packed)
+    with pytest.raises(JournalReplaced):
+        tail.more()
+    journal.close()
+    assert tail.begin().last_seq == journal.last_seq == 4
+
+
 def test_another_journal_in_its_place_is_said(tmp_path: Path) -> None:
     paths = ExperimentPaths(tmp_path)
     journal, tail = writer(paths), JournalTail(paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.tuner.experiment.facts import (
 )
 from trainables import tagged
 from tuner.experiment import events as ev
+from tuner.experiment.forks import evaluated_at
+from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 
 FAILED = ev.AttemptEnded(TRIAL, 1, "failed")
@@ -81,8 +84,84 @@ def test_its_own_checkpoints_are_those_of_the_life_that_stands() -> None:
     trial = trial_of(*before, attempt(2, checkpoint=ref(1), iteration=1))
     assert [record.iteration for record in trial.own_checkpoints] == [1]
     trial = trial_of(*before, ev.RolledBack(TRIAL, 2, 0), attempt(2))  # anew
-    assert trial.own_checkpoints == [] and len(trial.checkpoints) == 1
+    assert trial.own_checkpoints == trial.ranked_checkpoints == [] and len(trial.checkpoints) == 1
     assert trial.latest_checkpoint is not None and trial_of().latest_checkpoint is None
+
+
+def exploited(iteration: int, number: int, **config: Any) -> list[ev.AnyFact]:
+    """The trial goes on from another one's checkpoint."""
+    donor = ref(9, trial="ab_00001")
+    start = attempt(number, checkpoint=donor, iteration=iteration)
+    return [ev.Exploited(TRIAL, donor, raw(config), iteration), start]
+
+
+def test_what_a_clone_changed_counts_as_searched() -> None:
+    """Not only what the search proposed, as of a function that explores."""
+    donor, tuples = ref(9, trial="ab_00001"), {"$": "tuple", "v": [1, 2]}
+    first, later = {"x": 1, "lr": 0.1, "opt": {"name": "sgd"}, "size": None, "k": 0}, {"lr": 0.2, "size": tuples}
+    begun = ev.TrialCreated("ab_00000", 0, raw(first), evaluated=raw({"x": 1}), name="t", dirname="t", trainable="t")
+    state = state_of(Path("/results/e"), begun, attempt())
+    assert state.trials[0].evaluated_params == {"x": 1}
+    state.apply(ev.Exploited(TRIAL, donor, raw(first | later), 2))
+    state.apply(ev.Exploited(TRIAL, donor, raw(first | later | {"x": 2, "opt": {"name": "adam"}}), 3))
+    trial = state.trials[0]
+    assert trial.evaluated_params == {"x": 2, "lr": 0.2, "opt/name": "adam", "size": (1, 2)}
+    assert evaluated_at(trial, 3) == {"x": 1, "lr": 0.2, "opt/name": "sgd", "size": (1, 2)}
+    assert evaluated_at(trial, 2) == {"x": 1, "lr": 0.1, "opt/name": "sgd", "size": None}
+
+
+ANEW = ev.TrialReopened(TRIAL, anew=True)
+ENDED = ev.TrialEnded(TRIAL, "ERROR", 900.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ranked"),
+    [
+        ([], [1, 2]),
+        ([*exploited(2, 2), published(3, number=2)], [1, 2, 3]),
+        ([*exploited(2, 2), published(3, number=2), *exploited(3, 3), published(4, number=3)], [1, 2, 3, 4]),
+        ([FAILED, attempt(2, checkpoint=ref(2), iteration=2), published(3, number=2)], [1, 2, 3]),
+        ([ENDED, ev.TrialReopened(TRIAL), attempt(2, checkpoint=ref(2), iteration=2)], [1, 2]),
+        ([ENDED, ANEW], []),
+        ([ENDED, ANEW, attempt(2), published(1, number=2)], [1]),
+        ([ENDED, ANEW, attempt(2), published(1, number=2), *exploited(1, 3), published(2, number=3)], [1, 2]),
+        ([*exploited(2, 2), published(3, number=2), ENDED, ANEW, attempt(3), published(1, number=3)], [1]),
+        ([ENDED, ANEW, attempt(1, generation=2), published(1, generation=2)], [1]),
+    ],
+)
+def test_the_best_is_of_all_saves_since_it_last_started_anew(facts: list[ev.AnyFact], ranked: list[int]) -> None:
+    state = state_of(Path("/results/e"), created(), created(1), attempt(), *saved(1), *saved(2), *facts)
+    again = ExperimentState.from_snapshot(Path("/results/e"), state.snapshot({}))
+    for trial in (state.trials[0], again.trials[0]):
+        assert [record.iteration for record in trial.ranked_checkpoints] == ranked
+
+
+def test_a_snapshot_that_does_not_say_when_a_trial_started_anew_is_read() -> None:
+    state = state_of(Path("/results/e"), created(), attempt(), *saved(1), ENDED, ANEW, attempt(2), *saved(1))
+    body = json.loads(state.snapshot({}))
+    del body["trials"][0]["ranked_since"]
+    (trial,) = ExperimentState.from_snapshot(Path("/results/e"), json.dumps(body).encode()).trials
+    assert trial.ranked_since == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "known"),
+    [
+        # To a checkpoint, which knows the results before it.
+        ([*saved(2), result(3, loss=9.0), FAILED, ev.RolledBack(TRIAL, 2, 2)], {"min": 5.0, "max": 5.0, "avg": 5.0}),
+        ([*saved(2), result(3, loss=9.0), ENDED, ev.TrialReopened(TRIAL), ev.RolledBack(TRIAL, 2, 2)], {"avg": 5.0}),
+        # To where it became a clone, without a save of that iteration.
+        ([result(2), *exploited(2, 2), result(3, number=2, loss=9.0), ev.RolledBack(TRIAL, 3, 2)], None),
+        ([ev.RolledBack(TRIAL, 2, 0)], None),
+    ],
+)
+def test_results_before_a_rollback_count_or_are_left_to_the_history(
+    facts: list[ev.AnyFact], known: dict[str, float] | None
+) -> None:
+    trial = state_of(Path("/results/e"), created(), created(1), attempt(), *saved(1, loss=5.0), *facts).trials[0]
+    found = trial.metric_analysis.get("loss")
+    assert found == known if known is None else (found or {}).items() >= known.items()
+    assert ("loss" in trial.unsummed_metrics) == (known is None and trial.iteration > 0)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +215,7 @@ def test_the_searched_keys_of_a_clone_are_what_it_trains_with() -> None:
     state = state_of(Path("/results/e"), made, attempt())
     assert state.trials[0].evaluated_params == {"lr": 0.1, "model/width": 8}
     state.apply(exploit)
-    assert state.trials[0].evaluated_params == {"lr": 0.5, "model/width": 8}
+    assert state.trials[0].evaluated_params == {"lr": 0.5, "model/width": 8, "momentum": 0.9}
 
 
 def test_rests_are_between_attempts_and_never_before_it_ran() -> None:

@@ -1,9 +1,11 @@
-"""result.json and params.json: every result is read back exactly."""
+"""result.json and params.json: plain JSON, whole and readable whatever a trial writes."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,13 +14,14 @@ import pandas as pd
 import pytest
 
 from tests.tuner.logger.reading import iterations, json_rows
-from trainables import tagged
+from trainables import Result, tagged
 from trainables.result_history import read_history
+from trainables.tagged import BlobRef
 from tuner.experiment.standing import StandingResult
 from tuner.logger import CSVLoggerCallback, JsonLoggerCallback
 
 
-def test_every_result_is_read_back_exactly(lab: Any) -> None:
+def test_every_result_is_read_back(lab: Any) -> None:
     run = lab(JsonLoggerCallback())
     trial = run.trial(lr=0.1)
     odd = {"nan": math.nan, "inf": -math.inf, "text": 'a "b"\nc', "none": None, "list": [1, (2, 3)], "n": {"a": 1}}
@@ -29,19 +32,96 @@ def test_every_result_is_read_back_exactly(lab: Any) -> None:
 
     assert math.isnan(first.pop("nan"))
     odd.pop("nan")
-    assert {key: first[key] for key in odd} == odd
+    assert {key: first[key] for key in odd} == {**odd, "list": [1, [2, 3]]}
     assert second["loss"] == 0.5
 
 
-def test_params_json_holds_the_config_and_opens_no_blob(lab: Any) -> None:
+ODD = {
+    "curve": np.arange(3.0),
+    "shape": (2, (3, 4)),
+    "when": datetime.datetime(2026, 1, 2),
+    "at": np.datetime64("2026-01-02"),
+    "small": np.float32(0.5),
+    "count": np.int64(7),
+    "flag": np.bool_(True),
+    "names": {"b", "a"},
+    "mixed": {1, "a"},
+    "path": Path("/x"),
+    "bytes": b"ab",
+    "z": 1 + 2j,
+    "keys": {3: "x", "3": "y", (1, 2): None},
+    "lone": "a\ud800",
+    "$": "float",
+    "v": "nan",
+    "tag": {"$": "tuple", "w": 1},
+    "big": 2**80,
+    "bad": [math.nan, math.inf, -math.inf],
+}
+PLAIN = {
+    "curve": [0.0, 1.0, 2.0],
+    "shape": [2, [3, 4]],
+    "when": "2026-01-02T00:00:00",
+    "at": "2026-01-02",
+    "small": 0.5,
+    "count": 7,
+    "flag": True,
+    "names": ["a", "b"],
+    "mixed": ["a", 1],
+    "path": "/x",
+    "bytes": "b'ab'",
+    "z": "(1+2j)",
+    "keys": {"3": "x", "3 (str)": "y", "(1, 2)": None},
+    "lone": "a\\ud800",
+    "$": "float",
+    "v": "nan",
+    "tag": {"$": "tuple", "w": 1},
+    "big": 2**80,
+}
+
+
+def test_what_json_has_not_is_plain_json_in_a_result(lab: Any) -> None:
     run = lab(JsonLoggerCallback())
-    trial = run.trial(lr=0.1, layers=[1, 2], window=(3, 4), np=np.float32(0.5))
+    trial = run.trial()
+    run.report(trial, **ODD)
+    run.report(trial, loss=0.5)
+
+    first, second = (json.loads(line) for line in (trial.directory / "result.json").read_text().splitlines())
+
+    assert {key: first[key] for key in PLAIN} == PLAIN
+    assert math.isnan(first["bad"][0]) and first["bad"][1:] == [math.inf, -math.inf]
+    assert second["loss"] == 0.5 and [row["training_iteration"] for row in json_rows(trial)] == [1, 2]
+    assert trial.last_result["loss"] == 0.5
+
+
+def test_what_json_has_not_is_plain_json_in_params_and_the_config_stays_exact(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    trial = run.trial(lr=0.1, layers=[1, 2], thing=BlobRef("0" * 64, "app.Thing"), **ODD)
 
     stored = json.loads((trial.directory / "params.json").read_text())
 
-    assert stored["lr"] == 0.1
-    assert stored["layers"] == [1, 2]
-    assert stored["window"] == {"$": "tuple", "v": [3, 4]}
+    assert {key: stored[key] for key in PLAIN} == PLAIN
+    assert stored["lr"] == 0.1 and stored["layers"] == [1, 2]
+    assert stored["thing"] == "<app.Thing 00000000>"
+    exact = Result.from_path(trial.directory).config
+    assert exact["shape"] == (2, (3, 4)) and exact["path"] == Path("/x") and exact["keys"] == ODD["keys"]
+    assert list(exact["curve"]) == [0.0, 1.0, 2.0] and exact["names"] == {"a", "b"}
+
+
+def test_params_that_json_holds_have_no_second_file(lab: Any) -> None:
+    run = lab(JsonLoggerCallback())
+    trial = run.trial(lr=0.1, deep={"layers": [1, 2]})
+    (trial.directory / ".params.json").write_bytes(b'{"lr":{"$":"np","v":["<f8",0.3]}}')  # of an earlier config
+    run.start(trial)
+
+    assert not (trial.directory / ".params.json").exists()
+    assert Result.from_path(trial.directory).config == {"lr": 0.1, "deep": {"layers": [1, 2]}}
+
+
+def test_params_of_an_older_version_are_read(lab: Any) -> None:
+    trial = lab(JsonLoggerCallback()).trial(lr=0.1)
+    (trial.directory / "params.json").write_bytes(tagged.dumps({"window": (3, 4)}))
+
+    assert Result.from_path(trial.directory).config == {"window": (3, 4)}
 
 
 @pytest.mark.parametrize("torn", [b'{"loss": 3, "training_it', b'{"loss": 3}garbage\n', b"\n\n", b"\0\0\0"])

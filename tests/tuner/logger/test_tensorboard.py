@@ -13,9 +13,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tuner as tune
+from trainables.tagged import BlobRef
+from tuner.experiment.events import ErrorInfo
+from tuner.experiment.standing import StandingResult
 from tuner.logger import tensorboard
 from tuner.logger.tensorboard import EventFile, TBXLoggerCallback
 
@@ -51,8 +55,97 @@ def scalars(directory: Path) -> list[tuple[int, dict[str, float]]]:
     return [
         (event.step, {value.tag: value.simple_value for value in event.summary.value})
         for event in events(directory)
-        if event.HasField("summary")
+        if event.HasField("summary") and not event.summary.value[0].HasField("metadata")
     ]
+
+
+def sessions(directory: Path) -> list[Any]:
+    """What the plug-in HParams reads, by TensorBoard's own messages: experiment, start, end, of each end of a trial."""
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    return [
+        (value.tag, HParamsPluginData.FromString(value.metadata.plugin_data.content))
+        for event in events(directory)
+        for value in event.summary.value
+        if value.metadata.plugin_data.plugin_name == "hparams"
+    ]
+
+
+@pytest.mark.torch
+def test_a_trial_that_ends_has_its_config_and_its_metrics_on_the_page_hparams(lab: Any) -> None:
+    run = lab(TBXLoggerCallback())
+    trial = run.trial(
+        lr=np.float32(0.5),
+        layers=np.int64(7),
+        flag=np.bool_(True),
+        plain=False,
+        count=3,
+        betas=(0.9, 0.99),
+        widths=[4, 8],
+        opt={"name": "sgd", "nesterov": True, 3: {"x": 1.5}},
+        none=None,
+        path=Path("/tmp/x"),
+        thing=BlobRef("0" * 64, "app.Thing"),
+        arr=np.array([0.0, 5e-5]),
+        bad=math.nan,
+        big=10**400,
+        lone="a\ud800",
+    )
+    run.report(trial, loss=0.5, eval={"auc": 0.25}, text="x", pid=1)
+    run.end(trial)
+    run.finish()
+
+    (first, experiment), (second, start), (third, end) = sessions(trial.directory)
+
+    assert [first, second, third] == [
+        f"_hparams_/{name}" for name in ("experiment", "session_start_info", "session_end_info")
+    ]
+    found = {
+        key: getattr(value, str(value.WhichOneof("kind"))) for key, value in start.session_start_info.hparams.items()
+    }
+    numbers = {"lr": 0.5, "layers": 7.0, "count": 3.0, "opt/3/x": 1.5}
+    flags = {"flag": True, "plain": False, "opt/nesterov": True}
+    texts = {
+        "betas": "[0.9, 0.99]", "widths": "[4, 8]", "opt/name": "sgd", "none": "None", "path": "/tmp/x", "bad": "nan",
+        "thing": "<app.Thing 00000000>", "arr": "[0.0, 5e-05]", "big": str(10**400), "lone": "a\\ud800",
+    }  # fmt: skip
+    assert found == {**numbers, **flags, **texts}
+    kinds = {info.name: info.type for info in experiment.experiment.hparam_infos}
+    assert kinds == {**dict.fromkeys(texts, 1), **dict.fromkeys(flags, 2), **dict.fromkeys(numbers, 3)}
+    assert [info.name.tag for info in experiment.experiment.metric_infos] == ["loss", "eval/auc"]
+    assert end.session_end_info.status == 1
+    assert tensorboard.steps(trial.directory) == {1}
+
+
+@pytest.mark.torch
+def test_a_trial_that_failed_is_marked_and_one_without_a_result_or_a_config_has_no_hparams(lab: Any) -> None:
+    run = lab(TBXLoggerCallback())
+    failed, silent, bare = run.trial(lr=0.1), run.trial(lr=0.1), run.trial()
+    run.report(failed, loss=1.0)
+    run.report(bare, loss=1.0)
+    for trial in (failed, silent):
+        run.end(trial, ErrorInfo("ValueError", "x", ""))
+    run.end(bare)
+    run.finish()
+
+    assert sessions(failed.directory)[-1][1].session_end_info.status == 2
+    assert sessions(silent.directory) == sessions(bare.directory) == []
+
+
+@pytest.mark.torch
+def test_what_a_killed_driver_had_not_written_of_a_trial_that_ended_follows_once(lab: Any) -> None:
+    run = lab()
+    trial = run.trial(lr=0.1)
+    run.report(trial, loss=1.0)
+    run.end(trial)
+    standing = StandingResult({1: trial.raw_result})
+    for _ in range(2):
+        TBXLoggerCallback().complete(trial, standing)
+
+    assert [tag for tag, _ in sessions(trial.directory)] == [
+        f"_hparams_/{name}" for name in ("experiment", "session_start_info", "session_end_info")
+    ]
+    assert scalars(trial.directory) == [(1, {"loss": 1.0})]
 
 
 @pytest.mark.torch

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from trainables.errors import InvalidAddressError
 from tuner.error import SettingError
 from tuner.opening.restore import RemoteSource, experiment_to_restore
 
@@ -26,13 +27,18 @@ def test_an_experiment_to_restore_is_a_place_and_a_name(restore: str, place: str
 
 @pytest.mark.parametrize(
     "restore",
-    ["s3://bucket", "s3://bucket/", "host:exp", "me@host:exp/", "memory://exp", "host:", "host:/", "s3://bucket/a/.."],
+    ["s3://bucket", "s3://bucket/", "host:exp", "me@host:exp/", "memory://exp", "host:", "host:/"],
 )
 def test_a_place_without_a_name_is_no_experiment_to_restore(restore: str) -> None:
     with pytest.raises(SettingError) as caught:
         experiment_to_restore(restore)
     for part in (f"restore={restore!r}", "scheme://bucket/path/experiment", "host:/path/experiment"):
         assert part in str(caught.value)
+
+
+def test_a_uri_with_dots_for_a_name_is_refused() -> None:
+    with pytest.raises(InvalidAddressError, match=r"'s3://bucket/a/\.\.' has '\.' or '\.\.' in it"):
+        experiment_to_restore("s3://bucket/a/..")
 
 
 @pytest.mark.parametrize("restore", ["s3://bucket/exp/T_1/checkpoint_000003", "host:exp/T_1/checkpoint_000003", None])

@@ -153,7 +153,7 @@ def test_a_killed_run_is_still_one(ended: Path) -> None:
     segment.write_bytes(b"".join(line for line in lines if b'"run_ended"' not in line))
     give(ended, {"order": "note", "trial": "0", "text": "why?"})
     assert load_state(paths).run_ended == "killed"
-    with pytest.raises(OrderError, match=r"the driver was killed\): start it \(its script with resume=\"AUTO\""):
+    with pytest.raises(OrderError, match=r"was killed\): start it \(the same call with name='\w+' and resume=\"AUTO\""):
         give(ended, {"order": "stop", "trial": "all"})
     (ended / "config.yaml").touch()
     with pytest.raises(

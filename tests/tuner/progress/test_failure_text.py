@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from trainables.runtime.tracebacks import user_traceback
 from tuner.experiment.events import ErrorInfo
-from tuner.progress.failure_text import LINE, failure_text, headline
+from tuner.experiment.outcome import headline
+from tuner.progress.failure_text import LINE, failure_text
 
 
 def raised(code: str, file: str = "/home/me/train.py", **names: Any) -> ErrorInfo:
@@ -105,6 +106,127 @@ def test_without_a_line_of_the_users_there_is_what_was_said(error: ErrorInfo, li
 def test_the_first_line_and_the_type() -> None:
     assert headline(ErrorInfo("OSError", "full\nmore")) == "OSError: full"
     assert headline(ErrorInfo("KeyError", " ")) == "KeyError"
+
+
+WORKER = """Caught KeyError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/v/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)  # type: ignore[possibly-undefined]
+           ^^^^^^^^^^^^^^^^^^^^
+  File "/v/site-packages/torch/utils/data/_utils/fetch.py", line 54, in fetch
+    data = [self.dataset[idx] for idx in possibly_batched_index]
+            ~~~~~~~~~~~~^^^^^
+  File "/home/me/rows.py", line 9, in __getitem__
+    return row["image"], row["target"]
+                         ~~~^^^^^^^^^^
+KeyError: 'target'
+"""
+
+
+class KeyErrorMessage(str):
+    """As torch's: the message of a KeyError is the repr of its argument."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def test_a_workers_error_that_its_message_quotes_is_shown_to_its_end() -> None:
+    error = raised("raise KeyError(message)", message=KeyErrorMessage(WORKER))
+    assert failure_text(error).splitlines() == [
+        '  File "/home/me/train.py", line 1, in <module>',
+        "    raise KeyError(message)",
+        "KeyError: Caught KeyError in DataLoader worker process 0.",
+        "... 7 lines more",
+        '  File "/home/me/rows.py", line 9, in __getitem__',
+        '    return row["image"], row["target"]',
+        "                         ~~~^^^^^^^^^^",
+        "KeyError: 'target'",
+    ]
+    assert headline(error) == "KeyError: 'target'"
+
+
+def test_of_a_quoted_traceback_the_line_of_the_users_is_shown_and_not_that_of_a_library() -> None:
+    below = (
+        '  File "/v/site-packages/torch/storage.py", line 414, in _new_shared\n    return new()\nRuntimeError: full\n'
+    )
+    message = WORKER.replace("KeyError: 'target'\n", below)
+    assert failure_text(raised("raise RuntimeError(message)", message=message)).splitlines()[-5:] == [
+        "... 9 lines more",
+        '  File "/home/me/rows.py", line 9, in __getitem__',
+        '    return row["image"], row["target"]',
+        "                         ~~~^^^^^^^^^^",
+        "RuntimeError: full",
+    ]
+
+
+def test_a_note_stays_below_a_cause() -> None:
+    code = "e = KeyError(message)\ne.add_note('a hint')\nraise e"
+    assert failure_text(raised(code, message=KeyErrorMessage(WORKER))).splitlines()[-2:] == [
+        "KeyError: 'target'",
+        "a hint",
+    ]
+
+
+def test_a_traceback_that_the_user_put_into_a_message_is_shown_below_the_users_own_line() -> None:
+    message = "shard 3 failed:\n" + WORKER.replace("Original ", "").partition("\n")[2] + "see the log\n"
+    error = raised("raise RuntimeError(message)", message=message)
+    lines = failure_text(error).splitlines()
+    assert lines[:3] == [
+        '  File "/home/me/train.py", line 1, in <module>',
+        "    raise RuntimeError(message)",
+        "RuntimeError: shard 3 failed:",
+    ]
+    assert lines[-1] == "KeyError: 'target'" and '  File "/home/me/rows.py", line 9, in __getitem__' in lines
+    assert headline(error) == "RuntimeError: KeyError: 'target'"
+
+
+def test_a_traceback_on_one_line_is_shown_to_its_end() -> None:
+    error = raised("raise RuntimeError(message)", message="worker: " + WORKER.strip().replace("\n", "\\n"))
+    last = failure_text(error).splitlines()[-1]
+    assert len(last) == LINE and last.startswith("...") and last.endswith("KeyError: 'target'")
+
+
+def test_what_a_process_of_a_pool_raised_is_what_it_came_from() -> None:
+    text = WORKER.replace("Original ", "").partition("\n")[2]
+    code = "class RemoteTraceback(Exception): pass\nraise KeyError('target') from RemoteTraceback(text)"
+    lines = failure_text(raised(code, text=f'\n"""\n{text}"""')).splitlines()
+    assert lines[-2:] == ["KeyError: 'target'", "(it came from KeyError: 'target')"]
+
+
+def test_a_group_of_errors_shows_the_last_of_them() -> None:
+    code = (
+        "def f(): raise ValueError('first')\ndef g(): raise KeyError('second')\nerrors = []\n"
+        "for each in (f, g):\n    try: each()\n    except Exception as e: errors.append(e)\n"
+        "raise ExceptionGroup('unhandled errors in a TaskGroup', errors)"
+    )
+    error = raised(code)
+    lines = failure_text(error).splitlines()
+    assert lines[0] == "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)"
+    assert lines[-1].endswith("| KeyError: 'second'") and "line 2, in g" in "".join(lines)
+    assert headline(error) == lines[0]
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("worker died\nTraceback (most recent call last):\n  File x", "E: File x"),
+        ("a\nTraceback (most recent call last):\n  File x\nE: inner\nof two lines", "E: inner"),
+        (
+            "a\n  + Exception Group Traceback (most recent call last):\n  |   File x\n  | ValueError: b",
+            "E: ValueError: b",
+        ),
+    ],
+    ids=["cut", "of several lines", "a group"],
+)
+def test_the_first_line_is_that_of_the_cause(message: str, line: str) -> None:
+    assert headline(ErrorInfo("E", message)) == line
+
+
+@given(st.lists(st.sampled_from([*WORKER.splitlines(), "  | E: x", "", "more"]), max_size=30).map("\n".join))
+def test_f52_whatever_a_message_quotes_fits_on_a_screen(message: str) -> None:
+    error = raised("raise RuntimeError(message)", message=message)
+    assert len(failure_text(error).split("\n")) <= 16
+    assert headline(error).startswith("RuntimeError")
 
 
 @given(st.integers(1, 40), st.text(max_size=3000), st.text(max_size=200))

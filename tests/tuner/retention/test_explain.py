@@ -172,6 +172,17 @@ def test_of_a_trial_that_started_anew_the_life_before_goes(tmp_path: Path) -> No
     assert [record.iteration for record in disks["t0"]] == [1]
 
 
+def test_of_a_clone_the_best_of_all_its_lives_stays(tmp_path: Path) -> None:
+    facts: list[ev.AnyFact] = [created(0), created(1), ev.AttemptStarted("t0", 1, 1, 0.0), published("t0", 9)]
+    facts += [ev.AttemptStarted("t1", 1, 1, 0.0), published("t1", 1)]
+    facts += [ev.AttemptStarted("t0", 2, 1, 0.0, ref_of("t1", 1)), published("t0", 5, 2), published("t0", 7, 2)]
+    chronicle = Chronicle(ExperimentState(tmp_path), facts)
+
+    disks = would_keep(chronicle.steps, TrialRetention(CheckpointConfig(keep=[Best(1, "auc")])))
+
+    assert [record.iteration for record in disks["t0"]] == [9, 7]
+
+
 def test_after_compaction_only_the_number_of_those_that_are_gone_is_known(tmp_path: Path) -> None:
     before = ExperimentState(tmp_path)
     facts: list[ev.AnyFact] = [created(0), ev.AttemptStarted("t0", 1, 1, 0.0), published("t0", 1), published("t0", 2)]

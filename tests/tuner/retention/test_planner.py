@@ -147,6 +147,18 @@ def test_d02_a_mistyped_attribute_is_one_notice_at_the_first_checkpoint_with_the
     assert [planner.observe(save(i, trial=f"t{i}", accuracy=0.5)) for i in range(2, 50)] == [[]] * 48
 
 
+def test_a_metric_called_like_a_prefix_and_another_one_is_a_notice_only_where_its_order_surprises() -> None:
+    acc, auc = {"min-acc": 0.5}, {"max-auc": 0.5}
+    planner = RetentionPlanner(CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="min-acc"))
+    (notice,) = planner.observe(save(1, **acc))
+    assert "'min-acc' names a reported metric, and higher is better, because checkpoint_score_order='max'" in notice
+    assert planner.observe(save(2, **acc)) == []
+    assert RetentionPlanner(CheckpointConfig(2, "max-auc")).observe(save(1, **auc)) == []
+    assert RetentionPlanner(CheckpointConfig(2, "min-acc")).observe(save(1, acc=0.5)) == []
+    (absent,) = RetentionPlanner(CheckpointConfig(2, "max-acc", "min")).observe(save(1, acc=0.5))
+    assert "'max-acc' is not in the result" in absent and "nearest first: acc" in absent
+
+
 def test_f11_a_metric_that_is_there_sometimes_is_one_notice() -> None:
     planner, retention = RetentionPlanner(BEST_ONE), TrialRetention(BEST_ONE)
     records: list[Saved] = []

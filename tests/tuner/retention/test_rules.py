@@ -16,6 +16,7 @@ from trainables.store.retention import (
     Earliest,
     EveryN,
     EveryT,
+    Kept,
     Latest,
     Pareto,
     Pinned,
@@ -38,6 +39,14 @@ READ = {
     "pareto:acc,min-latency": Pareto({"acc": "max", "latency": "min"}),
     "pareto:acc,min-latency:5": Pareto({"acc": "max", "latency": "min"}, limit=5),
 }
+
+
+@pytest.mark.parametrize("attribute", ["max-m", "min-m", "max-max-m"])
+def test_a_rule_says_that_its_prefix_may_be_of_the_name(attribute: str) -> None:
+    rule = rule_of(policy_for(CheckpointConfig(num_to_keep=1, checkpoint_score_attribute=attribute)))
+    assert rule == f"best:1:{attribute}"
+    history = [Kept((1, 1, index), index, {attribute: value}) for index, value in enumerate([5, 9, 1], start=1)]
+    assert policy_of(rule).keep(history) == [(1, 1, 3 if attribute == "min-m" else 2)]
 
 
 @pytest.mark.parametrize("text", READ)

@@ -38,6 +38,7 @@ def test_the_first_values_lie_within_the_bounds() -> None:
     assert 0.1 <= made["lr"] <= 0.2
     assert 0.5 <= made["opt"]["momentum"] <= 0.9
     assert (made["opt"]["name"], made["z"]) == ("sgd", 1)
+    assert scheduler.changed_params == ("lr", "opt/momentum")
     assert scheduler.first_config({"lr": 5.0, "opt": {"momentum": 0.7}}) == {"lr": 5.0, "opt": {"momentum": 0.7}}
 
 
@@ -79,6 +80,11 @@ def test_all_else_of_the_donors_config_stays_and_an_int_stays_one() -> None:
     assert {exploit.config["name"] for exploit in found} == {"x"}
     assert all(type(exploit.config["layers"]) is int for exploit in found)
     assert len({exploit.config["layers"] for exploit in found}) > 1
+
+
+def test_a_rounded_int_stays_within_the_bounds() -> None:
+    found = learned(pb2(hyperparam_bounds={"lr": [0.0, 1.0], "layers": [0.6, 2.9]}), rounds=8)
+    assert {exploit.config["layers"] for exploit in found} <= {1, 2}
 
 
 def test_a_custom_explore_fn_has_the_last_word() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def pbt(**kwargs: Any) -> PopulationBasedTraining:
         "metric": "acc",
         "mode": "max",
         "perturbation_interval": 2,
-        "hyperparam_mutations": {"lr": tune.uniform(0, 1)},
+        "hyperparam_mutations": {"lr": tune.uniform(0, 1000)},
         "resample_probability": 0,
         "perturbation_factors": (2.0,),
     }
@@ -434,6 +435,22 @@ def test_the_same_seed_gives_the_same_population() -> None:
     assert life(seed=1) == life(seed=1)
     assert life(seed=1) != life(seed=2)
     assert {"own", "lr", "layers"} == set(life(seed=1)[0])
+
+
+def test_a_mutated_value_that_is_fixed_at_first_has_a_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"acc": config["net"]["lr"]}, checkpoint=tune.Checkpoint.from_dict({}))
+
+    scheduler = pbt(hyperparam_mutations={"net": {"lr": tune.uniform(0, 1)}, "beta": [1, 2]})
+    analysis = tune.run(
+        train, config={"net": {"lr": 0.125, "depth": 3}, "beta": 2}, num_samples=2, scheduler=scheduler, name="e",
+        storage_path=tmp_path, executor="inline", verbose=2,
+    )  # fmt: skip
+    assert [trial.evaluated_params for trial in analysis.trials] == [{"net/lr": 0.125, "beta": 2}] * 2
+    (header,) = {line for line in capsys.readouterr().out.splitlines() if line.startswith("trial ")}
+    assert header.split()[2:4] == ["net/lr", "beta"]
 
 
 def test_a_given_seed_is_not_replaced() -> None:

@@ -90,6 +90,10 @@ def test_it_learns() -> None:
         (lambda: make(space=ng().p.Scalar()), r"it has names: ng\.p\.Dict\(x="),
         (lambda: make(ng().optimizers.OnePlusOne(2), space=["x"]), "it names each of 2 values"),
         (lambda: make(space=own_spaces()["dict"], points_to_evaluate=[{"x": 1}]), "a value for each of x, c"),
+        (
+            lambda: make(space=own_spaces()["dict"], points_to_evaluate=[{"zz": 3}]),
+            "zz=3 is not in the search",
+        ),
         (lambda: make(space=own_spaces()["dict"], points_to_evaluate=[{"x": 1, "c": "z"}]), "is not accepted"),
     ],
 )

@@ -13,7 +13,9 @@ import tuner as tune
 from tests.tuner.search.optuna_harness import SPACE, by_run, drive, finish, make, study_of
 from tuner.error import SettingError
 from tuner.search import Searcher, as_searcher
+from tuner.search.fitting import nested
 from tuner.search.optuna import OptunaSearch
+from tuner.search.searcher import contains
 from tuner.search.space import merge_constants
 
 
@@ -138,7 +140,7 @@ def test_points_come_first_and_may_name_a_part() -> None:
         (lambda: make(run_space={"x": tune.grid_search([1])}), "cannot search the grid_search at 'x'"),
         (lambda: make({"x": tune.uniform(0, 1)}, run_space={"y": tune.uniform(0, 1)}), "both|one of the two places"),
         (
-            lambda: make({"x": tune.uniform(0, 1)}, points_to_evaluate=[{"z": 1}], run_space={}).suggest("t"),
+            lambda: OptunaSearch({"x": tune.uniform(0, 1)}, points_to_evaluate=[{"z": 1}]),
             "'z' is not in",
         ),
         (lambda: OptunaSearch(metric="a", mode="down"), "mode='down'"),
@@ -206,3 +208,37 @@ def test_a_choice_of_arrays_is_searched_and_comes_back(by: str) -> None:
             finish(again, f"t{number}", float(sum(given)))
     assert suggested(again, range(8, 14)) == expected[8:]
     assert sorted(map(len, expected))[-1] == 3
+
+
+def suggests(trial: optuna.Trial) -> dict[str, Any]:
+    kind = trial.suggest_categorical("kind", ["sgd", "adam"])
+    if kind == "sgd":
+        trial.suggest_float("m/momentum", 0, 1)
+    return {"constant": 4}
+
+
+@pytest.mark.parametrize(
+    "point",
+    [{"kind": "sgd", "m": {"momentum": 0.5}}, {"kind": "sgd", "m/momentum": 1}, {"kind": "adam"}, {"constant": 4}, {}],
+)
+def test_a_point_that_a_define_by_run_function_takes(point: dict[str, Any]) -> None:
+    config = make(suggests, points_to_evaluate=[point], run_space={}).suggest("t0")
+    assert contains(config, nested(point))
+
+
+@pytest.mark.parametrize(
+    ("point", "problem"),
+    [
+        ({"constant": 5}, "constant=5 is not taken by .*, whose config is: kind=.*constant=4"),
+        ({"kindd": "sgd"}, "kindd='sgd' is not taken by .*, whose config is: kind="),
+        ({"kind": "adam", "m": {"momentum": 0.5}}, "m/momentum=0.5 is not taken by .* kind='adam', constant=4"),
+        ({"kind": "sgd", "m": {"momentum": 500}}, "m/momentum=500 is not a value of FloatDistribution.*high=1.0"),
+        ({"kind": "adams"}, "kind='adams' is not accepted: .*'adams' not in"),
+    ],
+)
+def test_a_point_that_a_define_by_run_function_does_not_take_is_refused(point: dict[str, Any], problem: str) -> None:
+    searcher = make(suggests, points_to_evaluate=[{"kind": "sgd"}, point], run_space={})
+    first = searcher.suggest("t0")
+    assert isinstance(first, dict) and first["kind"] == "sgd"
+    with pytest.raises(SettingError, match=f"^points_to_evaluate: {problem}"):
+        searcher.suggest("t1")

@@ -33,6 +33,7 @@ from tuner.search.optuna_study import (
     open_study,
     optuna_id,
     quiet,
+    refuse_other_space,
     states,
 )
 
@@ -257,3 +258,77 @@ def test_setting_constraints_asks_the_sampler_nothing() -> None:
     assert made.sampler is sampler
     constrain(made, trial._trial_id, {}, [])
     assert list(made.trials[0].constraints.values()) == [1.0]
+
+
+# --- a study that several runs share ------------------------------------------------------------------------------
+
+
+def shared(storage: Any, space: Any, mode: str | list[str] = "min") -> Any:
+    metric = "a" if isinstance(mode, str) else ["a", "b"]
+    searcher = OptunaSearch(storage=storage, study_name="shared", seed=1)
+    return as_searcher(searcher, space, metric=metric, mode=mode, num_samples=3)
+
+
+def shared_storage(tmp_path: Path) -> Any:
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study")))
+
+
+def by_function(choices: list[Any]) -> Any:
+    return lambda trial: {"loss": trial.suggest_categorical("loss", choices)}
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (
+            {"model": {"loss": tune.choice(["nll", "margin"])}},
+            "has trials with 'model/loss': choice(['mse', 'l1']); this run has 'model/loss': choice(['nll', 'margin'])",
+        ),
+        (
+            {"model": {"loss": tune.uniform(0, 1)}},
+            "has trials with 'model/loss': choice(['mse', 'l1']); this run has 'model/loss': FloatDistribution(high=",
+        ),
+    ],
+)
+def test_a_study_with_other_choices_is_refused_before_anything_is_asked(space: Any, said: str, tmp_path: Path) -> None:
+    storage = shared_storage(tmp_path)
+    shared(storage, {"model": {"loss": tune.choice(["mse", "l1"])}}).suggest("t")
+
+    with pytest.raises(SettingError) as refused:
+        shared(storage, space)
+    message = str(refused.value)
+    assert message.startswith(f"the study 'shared' in storage=JournalStorage {said}")
+    assert message.endswith("give the same ones, or another study_name=")
+    assert len(optuna.load_study(study_name="shared", storage=storage).trials) == 1
+    assert isinstance(shared(storage, {"model": {"loss": tune.choice(["mse", "l1"])}}).suggest("u"), dict)
+    assert isinstance(shared(storage, {"x": tune.uniform(0, 1)}).suggest("v"), dict), "other names are no clash"
+
+
+def test_a_define_by_run_function_that_asks_for_other_choices_is_refused_by_name(tmp_path: Path) -> None:
+    storage = shared_storage(tmp_path)
+    first = shared(storage, by_function(["mse", "l1"]))
+    first.suggest("t")
+    with pytest.raises(SettingError) as refused:
+        shared(storage, by_function(["nll", "margin"])).suggest("u")
+    assert str(refused.value).startswith(
+        "the study 'shared' in storage=JournalStorage has trials with 'loss': choice(['mse', 'l1']); this run has "
+        "'loss': choice(['nll', 'margin']). In one study"
+    )
+
+
+@pytest.mark.parametrize(("mode", "objectives"), [("max", "maximize"), (["min", "max"], "minimize, maximize")])
+def test_a_study_with_other_objectives_is_refused(mode: str | list[str], objectives: str, tmp_path: Path) -> None:
+    storage = shared_storage(tmp_path)
+    shared(storage, {"x": tune.uniform(0, 1)}).suggest("t")
+    with pytest.raises(SettingError, match=f"has the objectives minimize; this run has {objectives}[.] Give metric="):
+        shared(storage, {"x": tune.uniform(0, 1)}, mode)
+
+
+def test_a_password_of_the_storage_is_not_printed() -> None:
+    study = optuna.create_study(study_name="shared")
+    study.ask({"x": optuna.distributions.CategoricalDistribution([1, 2])})
+    with pytest.raises(SettingError) as refused:
+        refuse_other_space(
+            study, "postgresql://me:secret@db/x", {"x": optuna.distributions.CategoricalDistribution([3])}
+        )
+    assert "storage='postgresql://me:" in str(refused.value) and "secret" not in str(refused.value)

@@ -71,6 +71,10 @@ def test_it_learns(model: str) -> None:
     [
         (lambda: make({"g": tune.grid_search([1, 2])}), "SMACSearch cannot search the grid_search at 'g'"),
         (lambda: make(own_space(), points_to_evaluate=[{"x": 0.5}]), "points_to_evaluate: .* is not accepted"),
+        (
+            lambda: make(own_space(), points_to_evaluate=[{"zz": 3}]),
+            "zz=3 is not in the search",
+        ),
         (lambda: make(model="tree"), "model='tree' is not accepted; it is 'forest' or 'process'"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import tuner as tune
 from tuner.error import SettingError
 from tuner.search import BasicVariantGenerator, Searcher
+from tuner.search.optuna import OptunaSearch
 from tuner.search.variants import format_tag
 
 RANDOM: dict[str, Any] = {
@@ -157,13 +157,37 @@ def test_points_reach_into_nested_spaces_and_all_of_them_run() -> None:
     assert all(0 <= c["m"]["y"] < 1 for c in configs)
 
 
-def test_a_point_that_does_not_fit(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SettingError, match=r"'m/z' is not in the search space, which has: x"):
-        make({"m": {"x": tune.uniform(0, 1)}}, points_to_evaluate=[{"m": {"z": 1}}])
-    with caplog.at_level(logging.WARNING):
-        (config,) = all_of(make({"x": tune.uniform(0, 1)}, points_to_evaluate=[{"x": 7}]))
-    assert config == {"x": 7}
-    assert "x=7 is not a value of uniform(0.0, 1.0)" in caplog.text
+@pytest.mark.parametrize(
+    ("point", "problem"),
+    [
+        ({"m": {"z": 1}}, "'m/z' is not in the search space, which has: y"),
+        ({"x": 7}, r"x=7 is not a value of uniform\(0.0, 1.0\)"),
+        ({"m": {"y": "7"}}, "m/y='7' is not a value of uniform"),
+        ({"m": 7}, "m=7 is not accepted: it is a dict in the search space, with y"),
+        ({"k": 5}, "k=5 is not accepted: it is 4 in the search space, and not searched"),
+        ({"g": 3}, r"g=3 is not a value of choice\(\[1, 2\]\)"),
+        ({"l": [3, 1]}, "l/0=3 is not a value of uniform"),
+    ],
+)
+def test_a_point_that_does_not_fit_is_refused_by_key_and_value(point: dict[str, Any], problem: str) -> None:
+    domain = tune.uniform(0, 1)
+    space = {"x": domain, "m": {"y": domain}, "k": 4, "g": tune.grid_search([1, 2]), "l": [domain, 1]}
+    for searcher in (BasicVariantGenerator(points_to_evaluate=[{"x": 0.5}, point]), without_grid(point)):
+        own = space if isinstance(searcher, BasicVariantGenerator) else {**space, "g": tune.choice([1, 2])}
+        with pytest.raises(SettingError, match=f"^points_to_evaluate: {problem}"):
+            searcher.set_search_properties("loss", "min", own, num_samples=1, seed=1)
+
+
+def without_grid(point: dict[str, Any]) -> Searcher:
+    return OptunaSearch(points_to_evaluate=[{"x": 0.5}, point])
+
+
+def test_a_point_may_repeat_constants_and_give_what_a_function_would() -> None:
+    space = {"x": tune.uniform(0, 1), "k": {"a": 4, "b": 5}, "f": tune.sample_from(lambda: 1)}
+    (config,) = all_of(make(space, 1, points_to_evaluate=[{"x": 0.5, "k": {"a": 4}, "f": 2}]))
+    assert config == {"x": 0.5, "k": {"a": 4, "b": 5}, "f": 2}
+    with pytest.raises(SettingError, match="f=2 is not accepted: it is computed by a sample_from"):
+        without_grid({"f": 2}).set_search_properties("loss", "min", space)
 
 
 def test_no_more_than_max_concurrent_are_unfinished() -> None:

@@ -497,7 +497,7 @@ def test_who_waits_for_copies_at_the_end_gives_signs_of_life_and_waits_no_longer
     )
     begun = scene.clock.monotonic()
 
-    missing = checkpoints.copy_rest(scene.clock, begun + waits, lambda: False)
+    missing = checkpoints.copy_rest(scene.clock, lambda: scene.clock.monotonic() >= begun + waits, lambda: False)
 
     waited = scene.clock.monotonic() - begun
     record = read_record(scene.paths.generation(ownership.generation))

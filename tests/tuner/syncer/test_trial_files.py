@@ -13,6 +13,7 @@ import pytest
 
 from tests.tuner.syncer.submitted import Submitted
 from trainables.config import SyncConfig
+from trainables.net.failed import FailureKind
 from trainables.net.frames import frame
 from trainables.transfer import transfer_jobs
 from tuner.experiment import events as ev
@@ -20,6 +21,9 @@ from tuner.experiment.paths import ExperimentPaths
 from tuner.experiment.state import ExperimentState
 from tuner.experiment.trial import Trial
 from tuner.syncer.streams.trial_files import TrialFiles
+
+LATER = 1000.0
+"""After every back-off."""
 
 
 def trial_in(root: Path) -> Trial:
@@ -42,7 +46,7 @@ class Scene:
     def pushed(self, trial: Trial) -> list[list[str]]:
         """The names of each group, in order."""
         self.files.ended(trial)
-        assert self.files.start_jobs(0.0)
+        assert self.files.start_jobs(LATER)
         job = self.submitted.end()
         assert isinstance(job, transfer_jobs.Push)
         frame(job)  # it can be sent
@@ -158,6 +162,37 @@ def test_f20_what_was_renamed_while_it_was_on_its_way_goes_there_too(tmp_path: P
     trial.status = Trial.TERMINATED
     scene.files.ended(trial)
     scene.submitted.end()
+    assert scene.files.start_jobs(0.0)
+    scene.submitted.end()
+    assert scene.files.start_jobs(0.0)
+    job = scene.submitted.end()
+    assert isinstance(job, transfer_jobs.Delete) and job.keys == ["e/t/error.txt"]
+
+
+def test_f20_what_a_job_that_failed_may_have_copied_goes_when_it_has_another_name(tmp_path: Path) -> None:
+    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", SyncConfig())
+    (trial.directory / "error.txt").write_text("no")
+    scene.files.started(trial)
+    scene.files.period()
+    assert scene.files.start_jobs(0.0)
+    scene.submitted.end(failed=FailureKind.PROCESS_LOST, transient=True)  # the agent was killed, say
+    (trial.directory / "error.txt").rename(trial.directory / "error_recovered.txt")
+    trial.status = Trial.TERMINATED
+    assert scene.pushed(trial) == [["error_recovered.txt", "result.json"]]
+    assert not scene.files.drained and scene.files.start_jobs(LATER)
+    job = scene.submitted.end()
+    assert isinstance(job, transfer_jobs.Delete) and job.keys == ["e/t/error.txt"]
+    assert scene.files.drained
+
+
+def test_f20_what_is_renamed_after_its_trial_was_copied_for_the_last_time_goes_too(tmp_path: Path) -> None:
+    trial, scene = trial_in(tmp_path / "e"), Scene(tmp_path / "e", SyncConfig())
+    (trial.directory / "error.txt").write_text("no")
+    trial.status = Trial.TERMINATED
+    scene.pushed(trial)
+    (trial.directory / "error.txt").rename(trial.directory / "error_recovered.txt")
+    scene.files.period()
+    scene.files.period()
     assert scene.files.start_jobs(0.0)
     scene.submitted.end()
     assert scene.files.start_jobs(0.0)

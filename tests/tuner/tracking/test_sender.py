@@ -43,7 +43,7 @@ def test_a_tracker_that_is_down_gets_everything_when_it_is_back(
     assert sender.pending() == ["id"]
     tracker.down = False
     sender.tell(due_of(life, 3, RunEnding.FINISHED))
-    sender.drain(20)
+    sender.drain(20, "")
     assert steps(life.place / "id.jsonl") == [1, 2, 3]
     assert not sender.pending()
     assert [record.message for record in caplog.records if "cannot be reached" in record.message] == [
@@ -66,7 +66,7 @@ def test_one_that_hangs_is_waited_for_so_long_and_named(tmp_path: Path, caplog: 
     for _ in range(1000):
         sender.tell(due_of(life, 1))  # and waits for nothing
     caplog.set_level(logging.WARNING)
-    sender.drain(0.1)
+    sender.drain(0.1, 'resume="AUTO"')
     assert caplog.messages == [
         'recording did not get everything: something of 1 trial is due; a resume of this experiment (resume="AUTO") '
         "sends it"
@@ -80,7 +80,7 @@ def test_a_result_whose_row_comes_later_is_sent_then(tmp_path: Path) -> None:
     sender = Sender("recording", lambda: Delivery(RecordingTracker(life.place), hold_back=True))
     sender.tell(due_of(life, 1, RunEnding.FINISHED))
     life.report()
-    sender.drain(20)
+    sender.drain(20, "")
     assert steps(life.place / "id.jsonl") == [1]
 
 
@@ -97,5 +97,5 @@ def test_an_adapter_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
     sender = Sender("recording", make)
     life.report()
     sender.tell(due_of(life, 1))
-    sender.drain(20)
+    sender.drain(20, "")
     assert steps(life.place / "id.jsonl") == [1]

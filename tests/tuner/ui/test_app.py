@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 
 from tests.tuner.ui.served import client, data, lengths, serving, stream
 from tuner.cli import main
+from tuner.ui.served_places import Places
 from tuner.ui.ui_server import UiServer
 
 
@@ -116,6 +118,14 @@ def test_two_places_with_one_name(experiment: Path, tmp_path: Path) -> None:
     with serving([experiment, tmp_path]) as both, client(both) as pages:
         assert data(pages, "experiments.json")["experiments"]["name"] == ["first", "first~2"]
         assert data(pages, "e/first~2/overview.json")["path"] == str(tmp_path / "first")
+
+
+@pytest.mark.parametrize("place", ["first/below/..", "first/../first", "first/below/../../first"])
+def test_a_place_with_dots_has_the_name_of_its_directory(experiment: Path, tmp_path: Path, place: str) -> None:
+    shutil.copytree(experiment, tmp_path / "first")
+    (tmp_path / "first" / "below").mkdir()
+    with closing(Places([f"{tmp_path}/{place}", f"{tmp_path}/first"])) as places:
+        assert [(live.name, live.source.address) for live in places.all()] == [("first", f"{tmp_path}/first")]
 
 
 def test_names_are_given_in_the_order_of_the_places(experiment: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.tuner.ui.served import client, serving
 from tuner.error import SettingError
 from tuner.ui.guard import Access, host_name
+from tuner.ui.served_places import Places
 from tuner.ui.ui_server import UiOptions, UiServer
 
 ADDRESSES = ("", "experiments.json", "e/first/", "e/first/overview.json", "e/first/events", "static/app.js", "none")
@@ -102,6 +103,20 @@ def test_without_a_token_everybody_reads_and_nobody_orders(experiment: Path) -> 
         assert pages.post("e/first/orders", json=ORDER, headers=own).status_code == 403
         with client(one, token=False, Host="evil.example") as rebound:
             assert rebound.get("e/first/overview.json").status_code == 403
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]"])
+def test_without_a_token_only_this_machine_is_served(host: str, experiment: Path) -> None:
+    with pytest.raises(SettingError, match=f"host={host!r}".replace("[", "\\[")) as refused:
+        UiServer(Places([str(experiment)]), UiOptions(host=host, token=False))
+    assert "Leave out --no-token" in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.8.7"])
+def test_without_a_token_every_address_of_loopback_is_served(host: str, experiment: Path) -> None:
+    server = UiServer(Places([str(experiment)]), UiOptions(host=host, token=False))
+    assert server.access.token is None
+    server.run(lambda address: server.stop())
 
 
 def test_a_proxys_name_is_served_where_it_is_allowed(experiment: Path) -> None:

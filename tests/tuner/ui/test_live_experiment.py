@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import subprocess
@@ -9,14 +10,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
 
 from tests.tuner.ui.served import client, data, serving, stream
+from trainables import tagged
+from trainables.wire import CheckpointRef
+from tuner.clock import SystemClock
 from tuner.experiment import events as ev
 from tuner.experiment import journal_format as form
+from tuner.experiment.journal_writer import JournalWriter
 from tuner.experiment.paths import ExperimentPaths
+from tuner.experiment.trial_records import Clone
 from tuner.ui.live_experiment import LiveExperiment
-from tuner.ui.point_log import Point, PointLog
 from tuner.ui.sources import LocalSource
+from tuner.ui.views.data import data_of
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "live_run.py"
 
@@ -136,12 +146,90 @@ def test_what_a_kill_made_void_is_marked_and_the_time_until_the_resume_was_lost(
         assert None not in spans["end"] and "saving" in spans["what"]
 
 
-def test_results_per_minute_of_a_run_that_began_just_now() -> None:
-    log = PointLog(0)
-    for second in range(10):
-        log.add(Point(second, "a", second, None, 1000.0 + second, {}))
-    assert log.per_minute(1009.0, since=999.0) == 60 and log.per_minute(1100.0, since=999.0) == 0
-    assert log.per_minute(1009.0) == 10, "it began long ago"
+def result(trial: str, iteration: int, at: int) -> ev.ResultReported:
+    return ev.ResultReported(trial, 1, iteration, msgspec.Raw(tagged.dumps({"loss": 1.0, "timestamp": at})))
+
+
+CONFIG = msgspec.Raw(tagged.dumps({"x": 1}))
+SAVED = CheckpointRef("a", "checkpoint_000001", 1, 1, 1, 1)
+FORKED = [
+    ev.GenerationStarted(1),
+    ev.TrialCreated("a", 0, CONFIG, CONFIG, name="a", dirname="a"),
+    ev.AttemptStarted("a", 1, 1, 100.0),
+    result("a", 1, 110),
+    ev.CheckpointPublished(SAVED, 10, "", 115.5),
+    ev.AttemptEnded("a", 1, "failed", ev.ErrorInfo("OSError", "no"), 120.0),
+    ev.AttemptStarted("a", 2, 1, 130.0, SAVED, 1),
+    ev.TrialEnded("a", "ERROR", 140.5, ev.ErrorInfo("OSError", "no")),
+    ev.RunEnded("finished", 141.0),
+    ev.GenerationStarted(2),
+    ev.TrialReopened("a"),
+    ev.AttemptStarted("a", 3, 2, 90_000.0, SAVED, 1),
+    ev.TrialCreated("b", 1, CONFIG, CONFIG, name="b", dirname="b", fork=Clone(1, SAVED)),
+    ev.AttemptStarted("b", 1, 2, 90_001.0, SAVED, 1),
+    result("a", 2, 90_010),
+    ev.TrialEnded("a", "TERMINATED", 90_020.0),
+    result("b", 2, 90_030),
+]
+"""Trial "a" fails twice, and is tried again a day later, when "b" is forked from its checkpoint."""
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> LiveExperiment:
+    paths = ExperimentPaths(tmp_path / "one")
+    paths.root.mkdir()
+    paths.experiment_json.write_text('{"format": 1}')
+    journal = JournalWriter(paths, 1, next_seq=1, clock=SystemClock(), sync="inline")
+    for fact in FORKED:
+        journal.append(ev.encode(fact))
+    journal.close()
+    live = LiveExperiment("one", LocalSource(paths))
+    live.look()
+    return live
+
+
+def view(live: LiveExperiment, name: str, **query: object) -> Any:
+    return json.loads(data_of(live, name, {key: str(value) for key, value in query.items()}, {}))
+
+
+def test_a_trial_that_does_not_run_holds_no_slot(forked: LiveExperiment) -> None:
+    spans = view(forked, "machines")["spans"]
+    held = [*zip(spans["id"], spans["what"], spans["start"], spans["end"], strict=True)]
+    assert held == [
+        ("a", "running", 100.0, 120.0),
+        ("a", "running", 130.0, 140.5),
+        ("a", "running", 90_000.0, 90_020.0),
+        ("b", "running", 90_001.0, None),
+    ]
+
+
+def test_an_attempt_of_a_fork_is_none_of_its_parent(forked: LiveExperiment) -> None:
+    parent, fork = (view(forked, "trial", trial=name)["attempts"] for name in "ab")
+    assert parent["number"] == [1, 2, 3] and parent["ended_at"] == [120.0, 140.5, 90_020.0]
+    assert fork["number"] == [1] and fork["ended_at"] == [None] and fork["from"] == [SAVED.name]
+
+
+def test_an_earlier_moment_has_its_own_time(forked: LiveExperiment) -> None:
+    times = [view(forked, "overview", at=at)["time"] for at in range(1, len(FORKED))]
+    assert times == [
+        None,
+        None,
+        100,
+        110,
+        115.5,
+        120,
+        130,
+        140.5,
+        141,
+        141,
+        141,
+        90_000,
+        90_000,
+        90_001,
+        90_010,
+        90_020,
+    ]
+    assert view(forked, "overview")["time"] > 1e9, "now"
 
 
 def test_who_listens_is_told_and_who_has_left_is_not(experiment: Path) -> None:

@@ -34,7 +34,8 @@ class RequiredMetrics:
     """Looks for what searcher, scheduler, budgets of cost and the run itself go by, until each has come once.
 
     One that the first result lacks while it has a name that is meant as it, and any other that 10 results of a trial
-    lack, or a trial that has ended, is an error; a metric may come with some of the results only. While a journal is
+    lack, is an error, and so is one that trials which ended lack (`MissingResults`); a metric may come with some of the
+    results only. While a journal is
     replayed (`live` is False) nothing is an error: what is missing there may have been mended since.
     """
 
@@ -109,7 +110,7 @@ class RequiredMetrics:
     def _warn(self, missing: Sequence[str], result: dict[str, Any]) -> None:
         for name in [name for name in missing if name not in self.warned]:
             self.warned.add(name)
-            strict = f"; the run ends where a trial ends without it, or has {PATIENCE} results without"
+            strict = f"; the run ends where trials end without it, or one has {PATIENCE} results without"
             near = _meant(result, name)
             log.warning(
                 "%s not in the first result; %s: %s%s",
@@ -119,25 +120,33 @@ class RequiredMetrics:
                 strict if self._strict else "",
             )
 
-    def trial_ends(self, trial: Trial, last: dict[str, Any], *, anew: bool) -> None:
-        """Look whether all has come now that a trial ends well. Raises MetricMissingError.
-
-        Args:
-            trial: the trial, also one that has ended just now.
-            last: its last result.
-            anew: whether a resume runs it once more, so that what is mended in the trainable comes to its results.
-        """
+    def look_at_ended(self, trial: Trial) -> None:
+        """Look at all that a trial has reported, now that it ends well."""
         self._without.pop(trial.trial_id, None)
-        reported = {**dict.fromkeys(trial.metric_summary), **last}  # before a resume, too
         for name in sorted(self.missing):
             if name in self._none:
                 self._warn_of_none(trial, name)
-            elif not self._strict:
-                continue
-            elif lookup(reported, name) is MISSING:
-                raise self._error(name, last, f"not in any result of {trial}, which has ended", anew=anew)
-            else:
+            elif self._strict and not self.lacks(trial, name):
                 self.has_come([name])
+
+    def lacked_by(self, trial: Trial) -> list[str]:
+        """What no trial has reported so far, and this one never has."""
+        names = sorted(self.missing - self._none) if self._strict else []
+        return [name for name in names if self.lacks(trial, name)]
+
+    def lacks(self, trial: Trial, name: str) -> bool:
+        """Whether a metric is in no result of a trial, before a resume, too."""
+        return lookup({**dict.fromkeys(trial.metric_summary), **trial.last_result}, name) is MISSING
+
+    def never_came(self, name: str, trial: Trial, others: int, *, anew: bool) -> MetricMissingError:
+        """The error about a metric that is missing in a trial that has ended, and in others before it.
+
+        Args:
+            anew: whether a resume runs the trial once more, with what is corrected in the trainable.
+        """
+        more = f", nor of {_other_trials(others)} that ended" if others else ""
+        problem = f"not in any result of {trial}, which has ended{more}"
+        return self._error(name, trial.last_result, problem, anew=anew)
 
     def _warn_of_none(self, trial: Trial, name: str) -> None:
         if name not in self._no_number:
@@ -145,12 +154,13 @@ class RequiredMetrics:
             text = "%s None in all results of %s, which has ended: a trial without a number is no best trial"
             log.warning(text, self._needs[name], trial)
 
-    def nothing_reported(self, trial: Trial) -> MetricMissingError:
-        """The error about a function that returned and has reported nothing."""
+    def nothing_reported(self, trial: Trial, others: int) -> MetricMissingError:
+        """The error about a function that returned and has reported nothing, as in others before it."""
         name = next(iter(self._needs), "loss")
+        more = f", like {_other_trials(others)}" if others else ""
         return MetricMissingError(
-            f"{trial} returned and has reported nothing, so that there is no result. In {trial.trainable_name}: "
-            f'{_reported_as(name)}; then go on with resume="AUTO". TUNE_NEEDS_REPORTS=0 accepts functions that never '
+            f"{trial} returned and has reported nothing{more}, so that there is no result. In {trial.trainable_name}: "
+            f"{_reported_as(name)}; then resume the run. TUNE_NEEDS_REPORTS=0 accepts functions that never "
             "report"
         )
 
@@ -158,9 +168,9 @@ class RequiredMetrics:
         near = _meant(result, name)
         hint = f": did you mean {near!r}? Reported were" if near is not None else "; reported were"
         mend = (
-            'Mend the name, here or in the trainable, and go on with resume="AUTO"'
+            "Correct the name in the call or in the trainable, and resume the run"
             if anew
-            else 'Mend the name here and go on with resume="AUTO", or in the trainable and run anew with overwrite=True'
+            else "Correct the name in the call and resume the run, or in the trainable and run anew with overwrite=True"
         )
         return MetricMissingError(
             f"{self._needs[name]} {problem}{hint}: {_nearest(result, name)}. {mend}; "
@@ -208,6 +218,10 @@ class RequiredMetrics:
 
     def _insists(self, plugin: object) -> bool:
         return bool(getattr(plugin, "require_attrs", True))
+
+
+def _other_trials(count: int) -> str:
+    return f"{count} other trial{'s' * (count > 1)}"
 
 
 def _reported_as(name: str) -> str:

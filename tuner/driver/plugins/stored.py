@@ -10,6 +10,7 @@ from trainables.metrics import with_paths
 from tuner.driver.plugins.ordered_trials import learn_of_ordered
 from tuner.driver.plugins.plugin_set import PluginSet
 from tuner.driver.plugins.required import names_of
+from tuner.driver.plugins.used_objects import begin
 from tuner.driver.warm_start import learn_from_earlier
 from tuner.experiment import unpickling
 from tuner.experiment.forks import result_before
@@ -51,6 +52,7 @@ def load(plugins: PluginSet, state: ExperimentState) -> None:
     A searcher or scheduler that is another one now, or goes by another metric, cannot use that state: it is told of
     the trials that there are, and how they ended.
     """
+    begin((plugins.searcher, plugins.scheduler, plugins.stopper), plugins.source.prefix)
     if "searcher" not in state.plugins:
         plugins.warmed = learn_from_earlier(plugins.searcher)
     for name, digest in state.plugins.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from trainables import tagged
 from trainables.errors import MetricError
 from trainables.result_history import flatten
-from tuner.driver.plugins.calling import blame, call, label
+from tuner.driver.plugins.calling import blame, call, label, name_of
 from tuner.error import SerializationError, SettingError
 from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
@@ -21,11 +21,13 @@ from tuner.experiment.trial import Trial
 from tuner.experiment.trial_records import CheckpointRecord, Clone
 from tuner.schedulers import TrialScheduler
 from tuner.search import Searcher
+from tuner.search.domains import Domain
 from tuner.search.given_config import completed, edited
 from tuner.search.repeater import TRIAL_INDEX
 from tuner.search.space import evaluated_params, merge_constants
 from tuner.search.space_tree import flat
 from tuner.search.variants import BasicVariantGenerator, format_tag
+from tuner.slow_calls import timed
 
 AHEAD = 16
 """As many trials wait in Ray."""
@@ -42,6 +44,11 @@ def _places(config: Mapping[str, Any]) -> dict[str, Any]:
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
     filled = {key: value for key, value in config.items() if value is not _PLACE}
     return {key: _without_places(value) if isinstance(value, dict) else value for key, value in filled.items()}
+
+
+def _is_of(key: str, names: Iterable[str]) -> bool:
+    """Whether a flat key of a config is one of these, or within one."""
+    return any(key == name or key.startswith(f"{name}/") for name in names)
 
 
 class TrialSource:
@@ -73,7 +80,7 @@ class TrialSource:
         self.stopped = False
         """A stopper has stopped everything: no trial is created any more."""
         self._searcher, self._scheduler = searcher, scheduler
-        self._space, self._prefix, self._trainable_name, self._names = space, prefix, trainable_name, names
+        self._space, self.prefix, self._trainable_name, self._names = space, prefix, trainable_name, names
         self._blobs, self._resources_for = blobs, resources_for
 
     def set_num_samples(self, num_samples: int) -> bool:
@@ -87,9 +94,10 @@ class TrialSource:
         if not self.more_to_come(state):
             return None
         number = state.searched  # an order in between changes no id that the searcher was asked ahead for
-        trial_id = f"{self._prefix}_{number:05d}"
+        trial_id = f"{self.prefix}_{number:05d}"
         try:
-            suggestion = self._searcher.suggest(trial_id)
+            with timed(lambda: name_of(self._searcher, "suggest")):
+                suggestion = self._searcher.suggest(trial_id)
         except Exception as error:
             blame(error, self._searcher, f"suggest({trial_id!r})")
             raise
@@ -102,7 +110,13 @@ class TrialSource:
                 f"{label(self._searcher)}.suggest({trial_id!r}) returned {suggestion!r}, which is not accepted; "
                 "accepted are a config (a dict), None (none now) and Searcher.FINISHED (never again)"
             )
-        self._searcher.prepare(f"{self._prefix}_{number + 1:05d}")
+        for path, value in flat(suggestion).items():
+            if isinstance(value, Domain):
+                raise SettingError(
+                    f"{label(self._searcher)}.suggest({trial_id!r}) returned {path}={value}, a domain instead of a "
+                    "value; a define-by-run function calls trial.suggest_...() there"
+                )
+        self._searcher.prepare(f"{self.prefix}_{number + 1:05d}")
         suggested = merge_constants(self._space, suggestion)
         config = call(self._scheduler, "first_config", suggested)
         evaluated = evaluated_params(self._space, config)
@@ -134,7 +148,7 @@ class TrialSource:
 
         Raises SettingError for a key that it has not.
         """
-        before = config_at(trunk, record.iteration, self._blobs)
+        before = config_at(trunk, record.iteration)
         config = edited(before, given)
         old, new = (flatten(msgspec.json.decode(self.tagged(each))) for each in (before, config))
         changed = {key: (old.get(key), new.get(key)) for key in sorted({*old, *new}) if old.get(key) != new.get(key)}
@@ -150,7 +164,7 @@ class TrialSource:
         evaluated: dict[str, Any],
         fork: Clone | None = None,
     ) -> ev.TrialCreated:
-        trial_id = f"{self._prefix}_o{len(state.made_for):04d}"
+        trial_id = f"{self.prefix}_o{len(state.made_for):04d}"
         made = self._created(trial_id, len(state.trials), config, evaluated)
         return msgspec.structs.replace(made, order=order_id, fork=fork)
 
@@ -187,6 +201,9 @@ class TrialSource:
         return self._scheduler.population and self.num_samples > 0 and self.more_to_come(state)
 
     def _created(self, trial_id: str, index: int, config: dict[str, Any], evaluated: dict[str, Any]) -> ev.TrialCreated:
+        if changed := self._scheduler.changed_params:
+            named = {key: value for key, value in flat(config).items() if _is_of(key, changed)}
+            evaluated = {**evaluated, **named}
         trial = Trial(
             trial_id=trial_id,
             index=index,

@@ -14,20 +14,20 @@ import faulthandler
 import importlib
 import logging
 import os
-import pickle
 import signal
 import socket
 import sys
 import threading
 import traceback
 import weakref
+from collections.abc import Container
 from functools import partial
 from typing import Any, NoReturn
 
 import trainables.job  # noqa: F401  loaded before the fork: every trial unpickles one
 from trainables.knobs import limit_loaded
 from trainables.quick_dataclass import dataclass
-from trainables.runtime.notice import DEFAULT, set_handler
+from trainables.runtime.notice import DEFAULT, ignores_hangup, set_handler
 from trainables.runtime.tracebacks import message_of, writable
 from trainables.socket_link import SocketLink
 from trainables.wire import AttemptErrored
@@ -35,6 +35,7 @@ from tuner import knobs
 from tuner.executors.local.first_words import HELLO, receive
 from tuner.executors.local.preload import unpickle
 from tuner.executors.local.process_tree import die_with_parent
+from tuner.executors.local.trial_main import load_job
 
 
 @dataclass(slots=True)
@@ -47,7 +48,9 @@ class Preloaded:
     worker: str
     """Module that has `run_job`."""
     environment: dict[str, str | None]
-    """What the thread limits were before the server lowered them."""
+    """Variables that the server runs with other values, as they were before."""
+    thread_limits: Container[str]
+    """Those of them that default to the trial's cpus."""
 
 
 def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
@@ -58,6 +61,8 @@ def run(fds: list[int], keeper: int, shared: Preloaded) -> NoReturn:
         os.setsid()  # its own group: a signal to the driver's terminal is the driver's business
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             set_handler(signum, DEFAULT)
+        if not ignores_hangup():
+            set_handler(signal.SIGHUP, DEFAULT)
         set_handler(signal.SIGINT, signal.default_int_handler)
         _own_exit_handlers()
         main = socket.socket(fileno=fds[0])
@@ -90,7 +95,7 @@ def _run(
         _environment(setup, shared)
         if shared.trainable is None:
             shared.trainable = unpickle(shared.path)
-        job = pickle.loads(packed)
+        job = load_job(packed)
         worker: Any = sys.modules.get(shared.worker) or importlib.import_module(shared.worker)
     except BaseException as error:
         link.send(AttemptErrored(type(error).__name__, message_of(error), writable(traceback.format_exc())))
@@ -128,7 +133,7 @@ def _renew(name: str, fd: int) -> None:
 def _environment(setup: dict[str, Any], shared: Preloaded) -> None:
     cpus = max(1, int(setup["cpus"]))
     for name, users in shared.environment.items():
-        knobs.set_variable(name, str(cpus) if users is None else users)
+        knobs.set_variable(name, str(cpus) if users is None and name in shared.thread_limits else users)
     for name, value in setup["environment"].items():
         knobs.set_variable(name, value)
     try:

@@ -96,6 +96,7 @@ class LocalExecutor(Executor):
             ended=self._over,
             keep=self._keep,
             left=self._room.kept.gone,
+            note=self.note,
         )
 
     def can_launch(self, resources: Resources, promised: Sequence[Resources] = ()) -> bool:

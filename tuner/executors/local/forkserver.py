@@ -6,8 +6,9 @@ Messages to and from the driver are packets of one socket; a number stands for a
     driver -> server   K <number> + socket     fork a keeper that listens there
     server -> driver   P <number> <pid>        it runs
                        D <number>              it died, and nothing is left of its trial
-                       U <module> NUL <why>    this module is not preloaded
+                       U <s> NUL <module> NUL <why>  this module is not preloaded; importing it took so many seconds
                        W <why>                 it is preloaded, though forking is not safe with it
+                       G <i> <i> ...           these of `globals` are here what their modules assign
                        R                       everything is preloaded
 
 It ends, descendants first, when the driver's end of the socket closes or the driver dies.
@@ -23,10 +24,11 @@ import signal
 import socket
 import struct
 import sys
-import types
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tuner.executors.local import preload, process_tree
+from trainables.runtime.notice import ignores_hangup
+from tuner.executors.local import preload, process_tree, trial_main
 from tuner.executors.local.attempt_process import Preloaded
 from tuner.executors.local.keeper import Keeper, SignalPipe
 
@@ -44,10 +46,18 @@ LIMITS = {
     "BLIS_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # else pyarrow, and so pandas, starts one at its import
 }
-"""Set while modules are preloaded: without it, importing numpy, torch or pyarrow starts threads."""
+"""Set while modules are preloaded: otherwise importing numpy or torch starts threads. Trials get their own numbers."""
+ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
+"""Settings of the jemalloc inside pyarrow, and inside libraries written in Rust, such as polars."""
+_NO_THREAD = "background_thread:false"
 _PATIENCE_MS = 10_000
+
+
+def preloading_environment(users: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which modules are preloaded, so that importing them starts no threads."""
+    conf = {name: f"{users[name]},{_NO_THREAD}" if users.get(name) else _NO_THREAD for name in ALLOCATORS}
+    return {**LIMITS, **conf}
 
 
 def write_init(init: dict[str, Any]) -> int:
@@ -86,11 +96,13 @@ def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
 
     signal.signal(signal.SIGTERM, on_term)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not ignores_hangup():
+        signal.signal(signal.SIGHUP, lambda *_: None)  # keepers inherit it: the driver decides when trials end
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     process_tree.adopt_orphans()
     process_tree.die_with_parent(parent, signal.SIGTERM)
     sys.argv[:] = init["argv"]
-    sys.modules["__main__"] = types.ModuleType("__main__")  # no file, no spec: nobody may run the script again
+    trial_main.install(init["trainable"], init["script"])
     trainable = None
     try:
         preload.preload([(init["worker"], []), *init["modules"]], set(init["skip"]))
@@ -99,12 +111,14 @@ def _prepare_and_serve(init: dict[str, Any], control: socket.socket) -> None:
             preload.prepare(init["worker"], trainable)
     except preload.UnsafeToFork as unsafe:
         if unsafe.module not in ("site", init["worker"]):
-            control.send(b"U" + unsafe.module.encode() + b"\0" + unsafe.why.encode())
+            control.send(f"U{unsafe.seconds:.1f}\0{unsafe.module}\0{unsafe.why}".encode())
             _again(init, unsafe.module)
-        control.send(b"W" + f"{unsafe.why} ({unsafe.module})".encode())
+        control.send(f"Wimporting {unsafe.module} {unsafe.why}".encode())
+    if changed := preload.has_globals(init["globals"]):
+        control.send(b"G" + " ".join(map(str, changed)).encode())
     preload.settle()
     control.send(b"R")
-    shared = Preloaded(trainable, init["trainable"], init["worker"], init["environment"])
+    shared = Preloaded(trainable, init["trainable"], init["worker"], init["environment"], LIMITS)
     _Server(control, parent, shared).serve()
 
 

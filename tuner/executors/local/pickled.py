@@ -23,6 +23,8 @@ from trainables.bound_objects import BoundObjects
 from trainables.pickling import CountingWriter
 from trainables.quick_dataclass import dataclass
 from tuner.error import SerializationError
+from tuner.executors.local.script_pickling import ScriptPickler, runnable_script
+from tuner.executors.local.trial_main import Script
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +48,13 @@ class TrainableFile:
     """A trainable on disk, written once for all trials."""
 
     path: Path
-    """Of two pickles: `FIRST`, and the trainable."""
+    """Of three pickles: `FIRST`, the script's classes and functions that the trainable uses, and the trainable."""
     imports: Imports
     """What loading and running the trainable will import."""
+    script: Script | None = None
+    """The user's script, if processes that trials start may run it."""
+    code: tuple[Any, ...] = ()
+    """Functions and classes that its pickle has, by value or by name."""
 
     def remove(self) -> None:
         """No trial will load it any more."""
@@ -57,32 +63,41 @@ class TrainableFile:
 
 def write_trainable(trainable: Any, directory: Path) -> TrainableFile:
     """Write a trainable into a fresh file of `directory`. Raises SerializationError, which names the variable."""
+    noted = _Noting(CountingWriter())
+    for module in FIRST:
+        noted.note_module(module)
+    try:
+        noted.dump(trainable)
+    except Exception as error:
+        raise _unpicklable_trainable(trainable, error) from error
+    for module in getattr(trainable, "preload", ()):  # a trainer's: what its group needs
+        noted.note_module(module)
+    noted.note_root(getattr(trainable, "train_loop", trainable))
+    path = _write(trainable, list(noted.names.values()), directory)
+    if path.stat().st_size > _LARGE:
+        _warn_of_large(trainable)
+    return TrainableFile(path, noted.imports, runnable_script(), tuple(noted.code))
+
+
+def _write(trainable: Any, names: list[Any], directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(prefix="trainable-", suffix=".pickle", dir=directory)
     try:
         with os.fdopen(fd, "wb") as file:
             pickle.dump(FIRST, file)
-            pickler = _Pickler(file)
-            for module in FIRST:
-                pickler.note_module(module)
+            pickler = _Whole(file, _PICKLE)
+            pickler.dump(names)  # first: a process that a trial starts needs no more, and the rest may be large
             pickler.dump(trainable)
-    except Exception as error:
+    except BaseException:
         os.unlink(name)
-        if isinstance(error, OSError):
-            raise
-        raise _unpicklable_trainable(trainable, error) from error
-    for module in getattr(trainable, "preload", ()):  # a trainer's: what its group needs
-        pickler.note_module(module)
-    pickler.note_root(getattr(trainable, "train_loop", trainable))
-    if os.path.getsize(name) > _LARGE:
-        _warn_of_large(trainable)
-    return TrainableFile(Path(name), pickler.imports)
+        raise
+    return Path(name)
 
 
 def check_picklable(trainable: Any) -> None:
     """Raise SerializationError, as `write_trainable` would; nothing is written, and a large array is not copied."""
     try:
-        _Whole(CountingWriter(), protocol=_PICKLE).dump(trainable)
+        _Whole(CountingWriter(), _PICKLE).dump(trainable)
     except Exception as error:
         raise _unpicklable_trainable(trainable, error) from error
 
@@ -104,13 +119,13 @@ def pickle_job(value: Any, what: str) -> bytes:
         pass
     buffer = io.BytesIO()
     try:
-        cloudpickle.Pickler(buffer, protocol=_PICKLE).dump(value)
+        ScriptPickler(buffer, _PICKLE).dump(value)
     except Exception as error:
         raise SerializationError(f"{what} cannot be sent to its process: {error}") from error
     return buffer.getvalue()
 
 
-class _Whole(cloudpickle.Pickler):  # type: ignore[misc]
+class _Whole(ScriptPickler):
     """Takes what `with_parameters` has bound along, once; a module of any class goes by its name."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -121,15 +136,18 @@ class _Whole(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-class _Pickler(_Whole):
+class _Noting(_Whole):
     """Notes, while it pickles, what the reader of the pickle will import."""
 
     def __init__(self, file: Any) -> None:
-        super().__init__(file, protocol=_PICKLE)
+        super().__init__(file, _PICKLE)
         self.imports: Imports = {}
+        self.code: list[Any] = []
         self._optimizes = False
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (type, types.FunctionType)):
+            self.code.append(obj)
         if isinstance(obj, types.FunctionType):
             self.note_module(obj.__module__)
             if _by_value(obj):
@@ -147,7 +165,7 @@ class _Pickler(_Whole):
             owner = todo.pop()
             for function in () if id(owner) in seen else _functions(owner):
                 self._note_function(function)
-                used = (function.__globals__.get(name) for name in _names(function.__code__))
+                used = (function.__globals__.get(name) for name in names_of(function.__code__))
                 todo.extend(part for part in used if getattr(part, "__module__", None) == module)
             seen.add(id(owner))
         if self._optimizes and any(name.partition(".")[0] == "torch" for name in self.imports):
@@ -159,7 +177,7 @@ class _Pickler(_Whole):
             self.imports.setdefault(module, set()).update(names)
 
     def _note_function(self, function: types.FunctionType) -> None:
-        if "optim" in _names(function.__code__):
+        if "optim" in names_of(function.__code__):
             self._optimizes = True
         package = function.__globals__.get("__package__") or ""
         for name, level, names in imports_of(function.__code__):
@@ -208,10 +226,13 @@ def imports_of(code: types.CodeType) -> Iterator[tuple[str, int, tuple[str, ...]
             yield from imports_of(constant)
 
 
-def _names(code: types.CodeType) -> set[str]:
-    """All names that a code object and those within it look up."""
-    inner = (_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
-    return set(code.co_names).union(*inner)
+def names_of(code: types.CodeType) -> dict[str, None]:
+    """All names that a code object and those within it look up, in their order."""
+    names = dict.fromkeys(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            names |= names_of(part)
+    return names
 
 
 def _fails(value: Any) -> bool:

@@ -1,21 +1,27 @@
 """Inside the fork server: load once what every trial would load.
 
-A module that leaves a thread or a GPU context behind is not safe to fork from. The server notices after each import,
-names it, and starts itself anew without it.
+A module that leaves a thread or a GPU context behind is not safe to fork from. The server checks after each import,
+names the thread, and starts itself anew without the module.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
 import os
-import pickle
 import sys
-import types
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
-from tuner.executors.local.process_tree import thread_count
+from tuner.executors.local import trial_main
+from tuner.executors.local.process_tree import other_threads
+
+_FORK_SAFE = ("jemalloc_bg_thd",)
+"""Threads of a library that handles a fork itself: jemalloc locks its arenas before it, and starts the thread anew."""
+_MISSING = object()
+_ENDING_S = 0.1
+"""A thread that the import has joined may be in /proc for a moment longer."""
 
 
 class UnsafeToFork(Exception):
@@ -23,26 +29,39 @@ class UnsafeToFork(Exception):
 
     Attributes:
         module: what was loaded last; "" for the trainable itself.
+        why: what importing it did, as a predicate.
+        seconds: how long importing it took.
     """
 
-    def __init__(self, module: str, why: str) -> None:
-        super().__init__(module, why)
+    def __init__(self, module: str, why: str, seconds: float = 0.0) -> None:
+        super().__init__(module, why, seconds)
         self.module = module
         self.why = why
+        self.seconds = seconds
 
 
-def check(module: str) -> None:
-    """Raise `UnsafeToFork` unless this process has one thread and no GPU context."""
-    threads = thread_count()
-    if threads > 1:
-        raise UnsafeToFork(module, f"{threads - 1} more thread{'s' if threads > 2 else ''} running after its import")
+def check(module: str, seconds: float = 0.0) -> None:
+    """Raise `UnsafeToFork` if this process has a GPU context, or threads whose libraries do not handle a fork."""
+    if threads := _unsafe_threads():
+        started = "a thread" if len(threads) == 1 else f"{len(threads)} threads"
+        raise UnsafeToFork(module, f"started {started} ({', '.join(threads)})", seconds)
     for fd in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
             continue  # the listing's own
         if target.startswith("/dev/nvidia"):
-            raise UnsafeToFork(module, "a GPU is in use after its import")
+            raise UnsafeToFork(module, "opened a GPU", seconds)
+
+
+def _unsafe_threads() -> list[str]:
+    deadline = time.monotonic() + _ENDING_S
+    while unsafe := {tid: name for tid, name in other_threads().items() if name not in _FORK_SAFE}:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.002)
+    in_python = {thread.native_id: thread.name for thread in threading.enumerate()}
+    return [in_python.get(tid, name) for tid, name in sorted(unsafe.items())]
 
 
 def preload(modules: list[tuple[str, list[str]]], skip: set[str]) -> None:
@@ -50,14 +69,16 @@ def preload(modules: list[tuple[str, list[str]]], skip: set[str]) -> None:
     check("site")  # a .pth file may have started something before us
     for name, names in modules:
         if name not in skip:
+            begun = time.monotonic()
             _quietly(lambda name=name, names=names: __import__(name, {}, {}, names, 0))  # type: ignore[misc]
-            check(name)
+            check(name, time.monotonic() - begun)
 
 
 def load(path: str) -> Any:
     """The trainable, shared by all trials through copy-on-write; None if each has to load it."""
+    begun = time.monotonic()
     trainable = _quietly(lambda: unpickle(path))
-    check("")
+    check("", time.monotonic() - begun)
     return trainable
 
 
@@ -71,13 +92,31 @@ def prepare(worker: str, trainable: Any) -> None:
 
 
 def unpickle(path: str) -> Any:
-    """Load a trainable and let `__main__` look as its script's did, as far as the trainable uses it."""
+    """Load a trainable. `__main__` gets the classes and functions of the script that it uses."""
     with open(path, "rb") as file:
-        for module in pickle.load(file):
-            importlib.import_module(module)
-        trainable = pickle.load(file)
-    _fill_main(trainable)
-    return trainable
+        unpickler = trial_main.unpickler_of(file)
+        unpickler.load()
+        return unpickler.load()
+
+
+def has_globals(wanted: list[tuple[str, str, Any]]) -> list[int]:
+    """Return which of the globals (module, name, value) are that value in this process, by index."""
+    found = []
+    for index, (module, name, value) in enumerate(wanted):
+        owner: Any = sys.modules.get(module, _MISSING)
+        for part in name.split("."):
+            owner = getattr(owner, "__dict__", {}).get(part, _MISSING)
+        if is_same(owner, value):
+            found.append(index)
+    return found
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, or two plain ones look the same: NaN does not equal itself."""
+    try:
+        return type(one) is type(other) and bool(one == other or repr(one) == repr(other))
+    except Exception:
+        return False  # an object of the user's
 
 
 def settle() -> None:
@@ -94,29 +133,3 @@ def _quietly(action: Callable[[], Any]) -> Any:
         return action()
     except BaseException:  # whatever is wrong, a trial will run into it and report it with its traceback
         return None
-
-
-def _fill_main(trainable: Any) -> None:
-    """Put what functions and classes of the user's `__main__` refer to into ours.
-
-    Otherwise `pickle` (of a model, or for a pool of processes) does not find them there.
-    """
-    main = sys.modules["__main__"]
-    todo, seen = [trainable], set()
-    while todo:
-        value = todo.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, types.FunctionType):
-            if value.__globals__.get("__name__") == "__main__" and id(value.__globals__) not in seen:
-                seen.add(id(value.__globals__))
-                todo.extend(value.__globals__.values())
-                for name, part in value.__globals__.items():
-                    if not name.startswith("__"):
-                        setattr(main, name, part)
-        elif isinstance(value, type):
-            todo.extend(part for part in vars(value).values() if isinstance(part, types.FunctionType))
-        if isinstance(value, (type, types.FunctionType)):
-            if value.__module__ == "__main__" and value.__qualname__.isidentifier():
-                setattr(main, value.__qualname__, value)

@@ -64,9 +64,15 @@ def start_time(pid: int) -> int | None:
     return None if fields is None else int(fields[19])
 
 
-def thread_count() -> int:
-    """Threads of this process, those of C libraries too."""
-    return len(os.listdir("/proc/self/task"))
+def other_threads() -> dict[int, str]:
+    """Return the kernel's name of each thread of this process but the first, by id; those of C libraries too."""
+    found = {}
+    for tid in os.listdir("/proc/self/task"):
+        if int(tid) != os.getpid():
+            with suppress(OSError):  # it has just ended
+                with open(f"/proc/self/task/{tid}/comm", errors="replace") as file:
+                    found[int(tid)] = file.read().strip()
+    return found
 
 
 def children(parent: int) -> list[int]:

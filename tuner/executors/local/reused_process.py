@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from trainables.runtime.notice import notices
 from trainables.runtime.reuse import ResetRefusedError, Reuse
 from trainables.socket_link import SocketLink
 from trainables.wire import Reusable
@@ -101,7 +102,7 @@ def _told_to_leave() -> Iterator[None]:
     def leave(number: int, frame: object) -> NoReturn:
         raise _ToldToLeave
 
-    before = [(number, signal.signal(number, leave)) for number in (signal.SIGTERM, signal.SIGUSR1)]
+    before = [(number, signal.signal(number, leave)) for number in notices()]
     try:
         yield
     finally:

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainables.starting import signal_name, start_process
 from tuner import knobs
 from tuner.executors.local import forkserver
+from tuner.executors.local.changed_globals import ChangedGlobal, changed_globals
 from tuner.executors.local.pickled import TrainableFile
 from tuner.executors.local.process_tree import end_marked
 
@@ -26,12 +28,16 @@ class ForkServer:
         self, trainable: TrainableFile, *, worker: str, lock_fds: Sequence[int], marker: str, skip: Sequence[str] = ()
     ) -> None:
         self.marker = marker
+        self.changed: list[ChangedGlobal] = []
+        """Globals whose change trials may not see."""
+        with suppress(Exception):  # advice only: a user object that raises when inspected does not stop the run
+            self.changed += changed_globals(trainable.code)
         self.ready = False
         """It has loaded everything, and may have keepers."""
         self.gone = False
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = knobs.environment()
-        limits = {name: environment.get(name) for name in forkserver.LIMITS}
+        preloading = forkserver.preloading_environment(environment)
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         cwd = os.getcwd()
         init = forkserver.write_init(
@@ -44,8 +50,10 @@ class ForkServer:
                 "worker": worker,
                 "modules": [(name, sorted(names)) for name, names in trainable.imports.items()],
                 "skip": list(skip),
+                "globals": [(each.module, each.name, each.fresh) for each in self.changed],
                 "trainable": str(trainable.path),
-                "environment": limits,
+                "script": trainable.script,
+                "environment": {name: environment.get(name) for name in preloading},
             }
         )
         try:
@@ -54,7 +62,7 @@ class ForkServer:
             self.process = start_process(
                 [sys.executable, *flags, "-c", forkserver.BOOT.format(fd=init)],
                 stdin=subprocess.DEVNULL,
-                env={**environment, **forkserver.LIMITS, MARKER: marker},
+                env={**environment, **preloading, MARKER: marker},
                 pass_fds=(theirs.fileno(), init, *lock_fds),
                 start_new_session=True,  # Ctrl-C is for the driver alone
                 what="the trials",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from trainables.quick_dataclass import dataclass
 from tuner.error import TuneError
 from tuner.executors.base import KILLED, Event
+from tuner.executors.local.changed_globals import CHANGED
 from tuner.executors.local.forkserver import NUMBER
 from tuner.executors.local.keeper import CANNOT_FORK, TOLD
 from tuner.executors.local.kept import KeptProcess
@@ -23,6 +24,9 @@ from tuner.executors.reactor import Reactor
 log = logging.getLogger(__name__)
 
 _MAX_FALSE_STARTS = 3
+_NOTICEABLE_S = 1.0
+"""An import that each trial repeats and that takes so long is a warning; a shorter one is a line of driver.log."""
+_REMEDY = "A module of your own is imported once for all trials if it does this when it is first used, not at import."
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +52,7 @@ class Slots:
             that it had, in kB (0: not known).
         keep: called when nothing of an attempt is left but its process, at that keeper, which waits for another one.
         left: called when one that was kept has ended.
+        note: called with a line for the log that is no warning.
     """
 
     def __init__(
@@ -58,9 +63,10 @@ class Slots:
         ended: Callable[[LocalAttempt, int, int, int, list[Event]], None],
         keep: Callable[[LocalAttempt, socket.socket, list[Event]], KeptProcess],
         left: Callable[[KeptProcess], None],
+        note: Callable[[str], None] = log.info,
     ) -> None:
         self._reactor, self._start, self._ended = reactor, start, ended
-        self._keep, self._left = keep, left
+        self._keep, self._left, self._note = keep, left, note
         self._modules = [*modules, ""]
         self._unsafe: list[str] = []
         self._waiting: deque[LocalAttempt] = deque()
@@ -199,7 +205,10 @@ class Slots:
             if kind == b"R":
                 server.ready = True
             elif kind == b"U":
-                self._on_unsafe(*data[1:].decode().split("\0", 1))
+                self._on_unsafe(*data[1:].decode().split("\0", 2))
+            elif kind == b"G":
+                for index in data[1:].split():
+                    log.warning(CHANGED, server.changed[int(index)])
             elif kind == b"W":
                 log.warning("trials are forked although that is not safe: %s", data[1:].decode())
             elif kind == b"P":
@@ -217,14 +226,18 @@ class Slots:
                 self._after_server(events)
                 return
 
-    def _on_unsafe(self, module: str, why: str) -> None:
+    def _on_unsafe(self, seconds: str, module: str, why: str) -> None:
         if module in self._unsafe:
             return
         self._unsafe.append(module)
-        if module:
-            log.warning("module %s is not loaded ahead, each trial imports it itself: %s", module, why)
+        line = (
+            f"Trials import {module or 'the trainable'} themselves, because importing it {why}. "
+            f"This takes each trial about {seconds} s. {_REMEDY}"
+        )
+        if float(seconds) < _NOTICEABLE_S:
+            self._note(line)
         else:
-            log.warning("the trainable is not loaded ahead, each trial loads it itself: %s", why)
+            log.warning(line)  # as the format: each module is a cause of its own
 
     # --- their ends ---------------------------------------------------------------------------------------
 

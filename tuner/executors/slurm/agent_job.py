@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if isinstance(found, int):
         return found
     sock, owner = found
+    from trainables.runtime.notice import notices
     from tuner.executors.slurm.agent_server import AgentServer  # takes a while, and who finds no driver needs it not
 
     hello = describe(slurm_job(), generation if until is None else owner.generation)
@@ -42,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     def told(number: int, frame: FrameType | None) -> None:
         served.leaving(number)
 
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGUSR1, told)
+    for number in notices():
+        signal.signal(number, told)
     if (again := served.serve()) is None:
         return 0
     os.execv(sys.executable, [*_command(), str(file), str(owner.generation), str(again)])

@@ -113,7 +113,7 @@ class Arrivals:
             return
 
         def told(number: int) -> None:
-            self._reactor.call_soon(lambda events: self._on_leaves(hello.node, number == signal.SIGTERM))
+            self._reactor.call_soon(lambda events: self._on_leaves(hello.node, number != signal.SIGUSR1))
 
         self.handles[hello.node] = SocketHandle(line, told)
         self._rooms.add(hello)

@@ -41,7 +41,7 @@ class TrialFiles(Stream):
         self._suspects: set[str] = set()
         """Trials of a job that failed: each goes in one of its own, so that one that is refused holds no other."""
         self._there: dict[str, set[str]] = {}
-        """Directory of a trial -> the loggers' files that the replica has, where it is known."""
+        """Directory of a trial -> its files of `RENAMED` that the replica has, or may have."""
         self._void: dict[str, Path] = {}
         """Names of those that have gone here -> where they lay."""
         self._removing: dict[str, Path] = {}
@@ -59,7 +59,7 @@ class TrialFiles(Stream):
         behind = self._context.lacks_snapshot(held.names)
         for trial in state.trials:
             if (found := held.files.get(trial.dirname)) is not None:
-                self._there |= {trial.dirname: set(found.known)} if found.known else {}
+                self._is_there(trial.dirname, found.known)
                 self._wanted |= {trial.dirname: found.lacking} if found.lacking else {}
                 for name in found.void:
                     self._is_void(trial.directory / name)
@@ -92,6 +92,11 @@ class TrialFiles(Stream):
         for trial in trials:
             self._dirty[trial.trial_id] = trial
             self._owed.add(trial.trial_id)
+
+    def _is_there(self, dirname: str, names: Iterable[str]) -> None:
+        """The replica has these files of a trial, or may have them."""
+        if renamed := RENAMED.intersection(names):
+            self._there.setdefault(dirname, set()).update(renamed)
 
     def _is_void(self, path: Path) -> None:
         """A file of a trial that is there has gone here."""
@@ -175,10 +180,9 @@ class TrialFiles(Stream):
             if well and not self.closing and trial.trial_id not in self._running:
                 self._later.sent(trial, marked)
             if well and names:
-                for name in sorted((self._there.pop(trial.dirname, set()) - names) & RENAMED):
+                for name in sorted(self._there.pop(trial.dirname, set()) - names):
                     self._is_void(trial.directory / name)
-                if trial.status != Trial.TERMINATED or trial.trial_id in self._dirty:  # it is looked at again
-                    self._there[trial.dirname] = names
+            self._is_there(trial.dirname, names)  # of a job that failed, too: some of its files may have arrived
             if not well:
                 self._dirty.setdefault(trial.trial_id, trial)
             elif trial.trial_id not in self._dirty:

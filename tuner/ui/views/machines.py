@@ -57,7 +57,7 @@ def _spans(seen: Seen) -> dict[str, list[Any]]:
     started = np.array(table.floats["started_at"])
     newest = [row for row in np.argsort(-started, kind="stable")[:TRIALS].tolist() if started[row] == started[row]]
     found: dict[str, list[Any]] = {name: [] for name in _NAMES}
-    until = _until(seen)
+    until = seen.time or seen.now
     for row in sorted(newest):
         try:
             trial = seen.picture.state.trial(table.ids[row])
@@ -72,23 +72,16 @@ def _spans(seen: Seen) -> dict[str, list[Any]]:
     return {name: values[-SPANS:] for name, values in found.items()}
 
 
-def _until(seen: Seen) -> float:
-    """Now; of an earlier moment the last time that was told before it."""
-    if seen.at is None:
-        return seen.now
-    floats = (np.array(seen.picture.table.floats[name]) for name in ("started_at", "ended_at"))
-    times = [float(np.nanmax(one)) for one in floats if not np.isnan(one).all()]
-    return max([*times, *(trial.last_heard_of for trial in seen.picture.state.unfinished)], default=seen.now)
-
-
 def _lived(seen: Seen, trial: Trial, until: float) -> Iterator[_Stretch]:
-    """When it ran and when it did not; what goes on has no end."""
+    """When it held a slot, or what it held was lost with its driver; what goes on has no end."""
     spans = list(spans_of(trial, until))[-OF_TRIAL:]
     driver = seen.live.driver if seen.at is None else None
     is_lost = driver is not None and driver.liveness is Liveness.KILLED
     for span in spans:
-        last = span is spans[-1]
         what = "lost" if span.why == "lost" else span.kind
+        if what not in ("running", "lost"):
+            continue  # it holds no slot, and maybe no driver lives
+        last = span is spans[-1]
         runs = last and trial.status == Trial.RUNNING
         rests = last and bool(trial.rests) and trial.rests[-1].until is None and not trial.is_finished()
         yield span.start, None if rests or (runs and not is_lost) else span.end, what, span.said

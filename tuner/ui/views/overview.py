@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuner.experiment import driver_log, run_state
+from tuner.experiment.continuing import how_to_continue, starter_of
 from tuner.experiment.hostile import UNREADABLE
 from tuner.experiment.liveness import LastDriver, Liveness
 from tuner.experiment.outcome import ENDS, WORDS, failure
@@ -55,7 +56,7 @@ def changing(seen: Seen) -> dict[str, Any]:
     total = picture.state.planned(picture.settings.get("trials_in_all"))
     finished = counts["TERMINATED"] + counts["ERROR"]
     return {
-        "time": seen.now,
+        "time": seen.time,
         "trouble": seen.live.error,
         **_standing(seen),
         "counts": counts,
@@ -65,7 +66,7 @@ def changing(seen: Seen) -> dict[str, Any]:
         "failures": _failures(seen),
         "best": best(seen),
         "results": int(np.array(table.integers["iteration"]).sum()),
-        "results_per_minute": picture.points.per_minute(times.until, times.since),
+        "results_per_minute": picture.points.per_minute(times.until, times.since) if times.has_rate else None,
         "started_at": times.began,
         "elapsed_s": times.elapsed,
         **left(seen, finished, total, times.until if times.goes_on else None),
@@ -136,14 +137,14 @@ class _Times:
 
     def __init__(self, seen: Seen, running: list[Trial]) -> None:
         table = seen.picture.table
-        started, ended = (np.array(table.floats[name]) for name in ("started_at", "ended_at"))
+        started = np.array(table.floats["started_at"])
         self.began = None if np.isnan(started).all() else float(np.nanmin(started))
-        heard = [np.nanmax(times) for times in (started, ended) if len(times) and not np.isnan(times).all()]
-        heard += [trial.last_heard_of for trial in running]
         lives = seen.at is None and seen.live.driver is not None and _may_live(seen.live.driver)
-        self.until = seen.now if running and lives else float(max(heard, default=seen.now))
+        known = seen.last_heard_of if seen.at is None else seen.time
+        self.until = seen.now if running and lives else known or seen.now
         self.elapsed = 0.0 if self.began is None else max(self.until - self.began, 0.0)
         self.goes_on = bool(running and lives)
+        self.has_rate = lives or seen.at is not None
         record = seen.live.driver.record if seen.at is None and seen.live.driver is not None else None
         self.since = max(self.began or 0.0, record.since if record else 0.0)
         """When the driver began that runs it now, or did so last."""
@@ -159,7 +160,9 @@ def _standing(seen: Seen) -> dict[str, Any]:
     if seen.at is not None or driver is None:
         text = "as it was" if why is None else ENDS.get(why, why)
         return {"state": text, "liveness": "unknown", "run_ended": why, "hint": []}
-    hint = run_state.to_go_on(driver, why, saved=state.checkpoint_count > 0)
+    source = seen.live.source
+    resume = how_to_continue(source.address, starter_of(source.paths, seen.picture.settings))
+    hint = run_state.to_go_on(driver, why, resume, saved=state.checkpoint_count > 0)
     if not len(seen.picture.table):
         hint = [*hint, "no trial yet: the first one shows here as soon as the driver has made it"]
     words = {Liveness.RUNNING: "running", Liveness.ENDED: "ended", Liveness.KILLED: "killed"}

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from trainables import tagged
 from trainables.metrics import as_score, lookup
+from trainables.places import child_of
 from trainables.result_history import flatten
 from tuner.error import ExperimentNotFoundError
 from tuner.experiment.hostile import UNREADABLE, said
@@ -58,7 +59,7 @@ def trial_page(seen: Seen, trial_id: str, story: TrialStory, found: Mapping[str,
         "attempt": trial.attempt,
         "failures": trial.num_failures,
         "held": trial.held,
-        "path": f"{seen.live.source.address}/{trial.dirname}",
+        "path": child_of(seen.live.source.address, trial.dirname),
         "notes": {"at": [note.at for note in trial.notes], "text": [note.text for note in trial.notes]},
         "error": None if error is None else f"{error.type}: {error.message}",
         "traceback": "" if error is None else error.traceback,

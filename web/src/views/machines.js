@@ -7,7 +7,7 @@ import { Columns, Empty, Facts, Missing, Panel, TrialLink } from "../parts.js";
 import { Canvas, colour, cut } from "../plot.js";
 import { goTrial } from "../route.js";
 
-const WORDS = { running: "RUNNING", paused: "PAUSED", failed: "ERROR", lost: "ERROR", saving: "saving", waiting: "PENDING" };
+const WORDS = { running: "RUNNING", lost: "ERROR", saving: "saving" };
 const LANE = 14;
 const LISTED = 200;
 
@@ -91,7 +91,7 @@ export function Machines({ route, experiment }) {
   const { backlog, copies, slots } = data;
   if (!data.spans.start.length) return html`<${Empty}>Nothing has run yet. What runs where appears here as soon as a trial starts.<//>`;
   const spans = filtered(data.spans, trials, filter);
-  const now = experiment.overview.liveness === "running" ? experiment.overview.time : Math.max(...data.spans.start, ...data.spans.end.filter(Boolean));
+  const now = experiment.overview.liveness === "running" || experiment.overview.at != null ? experiment.overview.time : Math.max(...data.spans.start, ...data.spans.end.filter(Boolean));
   return html`<div class="panels">
     <${Panel} title="Slots over time" wide>${spans.start.length ? html`<${Slots} spans=${spans} now=${now} route=${route} />` : html`<${Empty}>No trial is left by this filter.<//>`}<//>
     <${Panel} title="Hosts"><${Columns} data=${data.hosts} label="Hosts" shown=${{ host: ["host"], running: ["running#"], trials: ["trials#"], results: ["results#"] }} />

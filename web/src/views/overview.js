@@ -1,15 +1,20 @@
 // How the experiment stands: one look.
 import { html } from "../dom.js";
 import { bytes, count, duration, moment, number, whole } from "../format.js";
-import { Columns, Config, Empty, Facts, Link, Panel, State, TrialLink, Wrong } from "../parts.js";
+import { Check, Columns, Config, Empty, Facts, Link, Panel, State, TrialLink, Wrong } from "../parts.js";
 import { Scatter, colour } from "../plot.js";
-import { address, goTrial } from "../route.js";
+import { address, goTrial, setter } from "../route.js";
 import { chosen, quoted } from "../filter.js";
 import { useTrials } from "../live.js";
 
+/** States along the bar: what has ended comes first. */
+const ORDER = ["TERMINATED", "ERROR", "RUNNING", "PAUSED", "PENDING"];
+
+const ended = ({ counts }) => counts.TERMINATED + counts.ERROR;
+
 function Counts({ overview, route }) {
-  const all = Object.entries(overview.counts).filter(([, n]) => n);
-  const sum = all.reduce((so, [, n]) => so + n, 0) || 1;
+  const all = ORDER.map((status) => [status, overview.counts[status]]).filter(([, n]) => n);
+  const sum = Math.max(overview.total ?? 0, overview.trials) || 1; // what is not created yet stays empty
   return html`<div class="bar" aria-hidden="true">${all.map(([status, n]) => html`<i class=${status} style=${{ flexGrow: n / sum }} />`)}</div>
     <ul class="plain counts">${all.map(([status, n]) => html`<li><${Link} to=${address(route, { view: "trials" }, { filter: `state = ${status}` })}>
       <${State} status=${status} said=${`${whole(n)} ${overview.words[status]}`} /><//></li>`)}</ul>`;
@@ -52,6 +57,7 @@ function Safety({ overview }) {
 
 /** The metric of every trial in the order of their numbers, and the best so far. */
 function History({ experiment, route, metric: name }) {
+  const log = route.query.has("log");
   const trials = useTrials(experiment);
   const metric = trials?.columns.get(`last/${name}`);
   if (!metric?.numeric) return html`<p class="muted">${trials ? "No result yet." : "Reading the trials…"}</p>`;
@@ -74,8 +80,8 @@ function History({ experiment, route, metric: name }) {
     if (best !== null) context.lineTo(width - 14, toY(best));
     context.stroke();
   };
-  return html`${trials.mode && html`<p class="legend"><span class="key best">best so far (${trials.mode})</span> <span class="muted">ringed: the best trial; a click on a point opens its trial</span></p>`}
-    <${Scatter} label=${`${metric.label} of each trial`} height=${220} rows=${rows} x=${x} y=${metric} xKind="linear" before=${bestSoFar}
+  return html`<p class="legend"><${Check} label="log scale" value=${log} onChange=${setter(route)("log")} /> ${trials.mode && html`<span class="key best">best so far (${trials.mode})</span> <span class="muted">ringed: the best trial; a click on a point opens its trial</span>`}</p>
+    <${Scatter} label=${`${metric.label} of each trial`} height=${220} rows=${rows} x=${x} y=${metric} yKind=${log ? "log" : "linear"} before=${bestSoFar}
     best=${trials.rows.get(trials.best)} onPick=${(row) => goTrial(route, trials.at("id", row))} />`;
 }
 
@@ -89,7 +95,7 @@ export function Overview({ route, experiment, overview }) {
     ${!overview.trials && html`<${Empty}>No trial yet. The first one appears here by itself as soon as tune.run has made it.<//>`}
     <div class="panels">
       <${Panel} title="Progress">
-        <p class="big"><strong>${whole(overview.trials)}</strong>${overview.total ? ` of ${whole(overview.total)}` : ""} trials</p>
+        <p class="big"><strong>${whole(ended(overview))}</strong> of ${whole(overview.total ?? overview.trials)} trials ended</p>
         <${Counts} overview=${overview} route=${route} />
         <${Facts} of=${[
           ["results", number(overview.results)],

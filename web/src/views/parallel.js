@@ -2,7 +2,7 @@
 import { html, useRef, useState } from "../dom.js";
 import { quoted, rangeOf, within } from "../filter.js";
 import { count, number } from "../format.js";
-import { Canvas, colour, covering, cut, map, natural, ramp, scaleOf, tall } from "../plot.js";
+import { Canvas, colour, covering, cut, map, ramp, scaleOf, tall } from "../plot.js";
 
 const [TOP, BOTTOM, SIDE, MOST] = [44, 14, 30, 5000];
 
@@ -25,17 +25,17 @@ function brushed(filter, column, scale, low, high) {
 }
 
 /** kindOf(column): how it is laid out. more: how many parameters have no axis. */
-export function Parallel({ trials, rows, columns, kindOf, shade, best, scale, filter, onFilter, more }) {
+export function Parallel({ trials, rows, columns, kindOf, shade, best, filter, onFilter, more }) {
   const height = tall();
   const yOf = (share) => height - BOTTOM - share * (height - TOP - BOTTOM);
   const held = useRef({});
   const [drag, setDrag] = useState(null);
   const all = useRef({});
   // Scales are those of all trials, so that they stand still while a brush narrows what is drawn.
-  const key = `${trials.version}/${scale}/${columns.map((column) => column.id)}`;
+  const key = `${trials.version}/${columns.map((column) => column.id + kindOf(column))}`;
   if (all.current.key !== key) {
     const every = Uint32Array.from({ length: trials.length }, (_, row) => row);
-    all.current = { key, scales: columns.map((column) => scaleOf(map(every, column), kindOf(column, scale) ?? natural(map(every, column)))) };
+    all.current = { key, scales: columns.map((column) => scaleOf(map(every, column), kindOf(column))) };
   }
   const scales = all.current.scales;
   const draw = (context, width) => {

@@ -94,6 +94,7 @@ export function Parameters({ route, experiment }) {
   if (!varied.length) return html`<${Empty}>${trials.length ? "No parameter is searched." : "No trial yet."}<//>`;
   const names = varied.map((column) => column.label);
   const plot = query.get("plot") ?? "parallel";
+  const drawn = plot !== "importance" && plot !== "pareto";
   const scale = query.get("scale") ?? "auto";
   const important = data.importance?.parameter.map((name) => varied.find((column) => column.label === name)).filter(Boolean) ?? [];
   const byWeight = [...new Set([...important, ...varied])];
@@ -102,24 +103,24 @@ export function Parameters({ route, experiment }) {
   const y = trials.find(query.get("y") ?? (plot === "contour" ? (byWeight[1] ?? byWeight[0]).label : metric?.label ?? names[0]));
   const named = (column) => ({ label: column.label, at: (row) => column.at(row), name: (row) => trials.at("id", row) });
   const common = { best: trials.rows.get(trials.best), onPick: (row) => goTrial(route, trials.at("id", row)) };
-  /** As it was searched, or as it was asked for; a metric as it reads best. */
-  const kindOf = (column, asked = "auto") => {
+  /** The scale of a column: as it was chosen, else as the space has it; metrics are linear. */
+  const kindOf = (column) => {
     const domain = column.group === "config" ? data.domains[column.label] : null;
-    if (domain?.kind === "choice" && asked !== "rank") return "category";
-    return asked !== "auto" ? asked : domain?.log ? "log" : domain?.low != null ? "linear" : undefined;
+    if (domain?.kind === "choice" && scale !== "rank") return "category";
+    return scale !== "auto" ? scale : domain?.log ? "log" : "linear";
   };
   const most = Math.max(4, Math.floor(innerWidth / 85));
   const axis = (key, value, of) => html`<${Choice} label=${key} value=${value} of=${of} onChange=${set(key)} />`;
   return html`<div class="tools"><span role="group" aria-label="Plots">${PLOTS.map((each) => html`<${Link} class="tab" to=${address(route, {}, { plot: each === "parallel" ? null : each, x: null, y: null })} aria-current=${each === plot ? "true" : null}>${each}<//> `)}</span>
-      ${metrics.length > 0 && plot !== "importance" && plot !== "pareto" && html`<${Choice} label="metric" value=${metric?.label ?? ""} of=${metrics.map((column) => column.label)} onChange=${set("metric")} />`}
-      ${plot === "parallel" && html`<${Choice} label="scale" value=${scale} of=${["auto", "linear", "log", "rank"]} onChange=${set("scale", "auto")} />`}
+      ${metrics.length > 0 && drawn && html`<${Choice} label="metric" value=${metric?.label ?? ""} of=${metrics.map((column) => column.label)} onChange=${set("metric")} />`}
+      ${drawn && html`<${Choice} label="scale" value=${scale} of=${["auto", "linear", "log", "rank"]} onChange=${set("scale", "auto")} />`}
       ${plot === "scatter" && [axis("x", x.label, everywhere), axis("y", y.label, everywhere)]}
       ${plot === "contour" && [axis("x", x.label, names), axis("y", y.label, names)]}
-      ${metric && plot !== "importance" && plot !== "pareto" && html`<${Shades} metric=${metric.label} best=${plot === "parallel" ? "orange:" : "ringed:"} />`}</div>
+      ${metric && drawn && html`<${Shades} metric=${metric.label} best=${plot === "parallel" ? "orange:" : "ringed:"} />`}</div>
     ${!rows.length && html`<${Empty}>No trial is left by this filter.<//>`}
-    ${plot === "parallel" && html`<${Parallel} trials=${trials} rows=${rows} columns=${[...byWeight.slice(0, most), ...(metric ? [metric] : [])]} more=${byWeight.length - most} shade=${shade} best=${common.best} scale=${scale} kindOf=${kindOf} filter=${filter} onFilter=${set("filter")} />`}
+    ${plot === "parallel" && html`<${Parallel} trials=${trials} rows=${rows} columns=${[...byWeight.slice(0, most), ...(metric ? [metric] : [])]} more=${byWeight.length - most} shade=${shade} best=${common.best} kindOf=${kindOf} filter=${filter} onFilter=${set("filter")} />`}
     ${plot === "scatter" && html`<${Scatter} ...${common} rows=${rows} x=${named(x)} y=${named(y)} xKind=${kindOf(x)} yKind=${kindOf(y)} shade=${shade} height=${tall()} label=${`${y.label} over ${x.label}`} />`}
-    ${plot === "slice" && metric && html`${byWeight.length > 12 && html`<p class="muted">The 12 that matter most of ${byWeight.length} parameters.</p>`}<div class="panels even">${byWeight.slice(0, 12).map((column) => html`<${Panel} title=${column.label}><${Scatter} ...${common} rows=${rows} x=${named(column)} xKind=${kindOf(column)} y=${metric} shade=${shade} height=${220} label=${`${metric.label} over ${column.label}`} /><//>`)}</div>`}
+    ${plot === "slice" && metric && html`${byWeight.length > 12 && html`<p class="muted">The 12 that matter most of ${byWeight.length} parameters.</p>`}<div class="panels even">${byWeight.slice(0, 12).map((column) => html`<${Panel} title=${column.label}><${Scatter} ...${common} rows=${rows} x=${named(column)} xKind=${kindOf(column)} y=${metric} yKind=${kindOf(metric)} shade=${shade} height=${220} label=${`${metric.label} over ${column.label}`} /><//>`)}</div>`}
     ${plot === "contour" && metric && html`<${Contour} ...${common} rows=${rows} x=${named(x)} y=${named(y)} xKind=${kindOf(x)} yKind=${kindOf(y)} shade=${shade} />`}
     ${plot === "importance" && html`<${Importance} importance=${data.importance} metric=${data.metric} />`}
     ${plot === "pareto" && html`<${Pareto} data=${data} trials=${trials} rows=${rows} route=${route} common=${common} />`}`;

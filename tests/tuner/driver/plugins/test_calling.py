@@ -61,7 +61,7 @@ def test_what_a_plug_in_raises_is_its_own_error_with_its_name(
 ) -> None:
     with pytest.raises(Mine) as caught:
         ended(tmp_path, **plugins)
-    assert caught.value.__notes__ == [f'{note}; resume="AUTO" continues the run']
+    assert caught.value.__notes__ == [note]
 
 
 def test_what_a_callback_raises_is_told_under_its_name(tmp_path: Path) -> None:

@@ -99,15 +99,19 @@ def test_a_near_miss_ends_the_run_at_the_first_result_and_a_resume_goes_on(tmp_p
 @pytest.mark.parametrize("plugin", GOES_BY, ids=["the run", "scheduler", "searcher"])
 @pytest.mark.parametrize(
     ("count", "said"),
-    [(9, "not in any result of train_.*_00000, which has ended"), (30, "not in any of the first 10 results of")],
+    [
+        (9, "not in any result of train_.*_00001, which has ended, nor of 1 other trial that ended"),
+        (30, "not in any of the first 10 results of"),
+    ],
 )
 def test_a_metric_that_never_comes_ends_the_run_after_ten_results_or_a_trial(tmp_path, plugin, count, said):
     trainable = report(*[{"loss": n} for n in range(count)])
     settings = {"num_samples": 2, "mode": "min", **plugin}
-    with pytest.raises(MetricMissingError, match=said + ".*reported were: loss.*resume=.AUTO"):
+    with pytest.raises(MetricMissingError, match="(?s)" + said + ".*reported were: loss.*to continue: .*resume=.AUTO"):
         run(trainable, tmp_path, metric="accuracy", **settings)
-    seen = tune.ExperimentAnalysis(tmp_path / "e").trials[0]
-    assert seen.last_result["training_iteration"] == 9 and not seen.is_finished()
+    seen = tune.ExperimentAnalysis(tmp_path / "e").trials
+    assert seen[count == 9].last_result["training_iteration"] == 9
+    assert not any(trial.is_finished() for trial in seen)
     analysis = run(trainable, tmp_path, metric="loss", resume="AUTO", **settings)
     assert [trial.status for trial in analysis.trials] == ["TERMINATED"] * 2
     assert analysis.trials[0].last_result["training_iteration"] in (count, 1)  # ASHA stops it at the first
@@ -115,7 +119,7 @@ def test_a_metric_that_never_comes_ends_the_run_after_ten_results_or_a_trial(tmp
 
 @pytest.mark.parametrize("num_samples", [1, 3])
 def test_a_trial_that_ended_without_the_metric_runs_anew_once_that_is_mended_in_the_trainable(tmp_path, num_samples):
-    with pytest.raises(MetricMissingError, match='trainable, and go on with resume="AUTO"; TUNE'):
+    with pytest.raises(MetricMissingError, match="trainable, and resume the run; TUNE"):
         run(report({"acc": 1}), tmp_path, metric="loss", mode="min", num_samples=num_samples)
     mended = run(
         report({"loss": 1}), tmp_path, metric="loss", mode="min", num_samples=num_samples, name="e", resume="AUTO"
@@ -130,7 +134,7 @@ def test_what_no_resume_can_run_once_more_is_said_to_need_a_new_beginning(tmp_pa
         def step(self):
             return {**super().step(), "n": self.n}
 
-    with pytest.raises(MetricMissingError, match='resume="AUTO", or in the trainable and run anew with overwrite=T'):
+    with pytest.raises(MetricMissingError, match="resume the run, or in the trainable and run anew with overwrite=T"):
         run(Counts, tmp_path, metric="loss", mode="min", **way)
     assert run(Counts, tmp_path, metric="accuracy", mode="max", resume="AUTO", **way).best_config == {}
 
@@ -241,10 +245,10 @@ def test_f11_after_a_resume_from_a_snapshot_a_metric_that_came_before_may_be_mis
 @pytest.mark.parametrize(
     ("metric", "reported", "said"),
     [
-        ("ac", {"loss": 1, "acc": 1}, "first result of .*did you mean 'acc'. Reported were: acc, loss. Mend"),
-        ("los", {"acc": 1, "loss": 1}, "first result of .*did you mean 'loss'. Reported were: loss, acc. Mend"),
-        ("auc", {"loss": 1, "acc": 1}, "which has ended: did you mean 'acc'. Reported were: acc, loss. Mend"),
-        ("f1", {f"m{n}": 1 for n in range(12)}, "has ended; reported were: m1, m0, .*m9 and 2 more. Mend"),
+        ("ac", {"loss": 1, "acc": 1}, "first result of .*did you mean 'acc'. Reported were: acc, loss. Correct"),
+        ("los", {"acc": 1, "loss": 1}, "first result of .*did you mean 'loss'. Reported were: loss, acc. Correct"),
+        ("auc", {"loss": 1, "acc": 1}, "which has ended: did you mean 'acc'. Reported were: acc, loss. Correct"),
+        ("f1", {f"m{n}": 1 for n in range(12)}, "has ended; reported were: m1, m0, .*m9 and 2 more. Correct"),
     ],
 )
 def test_all_that_was_reported_is_listed_and_the_nearest_is_suggested(tmp_path, metric, reported, said):

@@ -19,7 +19,7 @@ from tuner.experiment import events as ev
 from tuner.experiment.blobs import Blobs
 from tuner.experiment.naming import TrialNames
 from tuner.experiment.state import ExperimentState
-from tuner.schedulers import FIFOScheduler
+from tuner.schedulers import FIFOScheduler, ResourceChangingScheduler
 from tuner.search import ConcurrencyLimiter, Searcher
 
 
@@ -97,6 +97,19 @@ def test_the_scheduler_may_change_the_first_config_and_its_keys_count_as_searche
     assert isinstance(fact, ev.TrialCreated)
     assert tagged.loads(bytes(fact.config)) == {"x": 1, "rate": 0.5}
     assert tagged.loads(bytes(fact.evaluated)) == {"x": 1, "rate": 0.5}
+
+
+class Changes(FIFOScheduler):
+    changed_params = ("rate", "opt", "net/width", "absent")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_scheduler_changes_later_counts_as_searched_although_it_is_fixed(tmp_path: Path, wrapped: bool) -> None:
+    space = {"x": tune.uniform(0, 9), "rate": 0.5, "opt": {"name": "sgd"}, "net": {"width": 4, "depth": 2}, "rates": 1}
+    scheduler = ResourceChangingScheduler(Changes()) if wrapped else Changes()
+    fact = source_of(Proposer(), space=space, scheduler=scheduler).create(state_of(tmp_path))
+    assert isinstance(fact, ev.TrialCreated)
+    assert tagged.loads(bytes(fact.evaluated)) == {"x": 1, "rate": 0.5, "opt/name": "sgd", "net/width": 4}
 
 
 def test_none_is_not_now_and_finished_is_never_again(tmp_path: Path) -> None:

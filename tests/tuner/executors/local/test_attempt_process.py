@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tuner.executors.local import forkserver
 from tuner.executors.local.executor import LocalExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -36,6 +37,19 @@ def test_thread_limits_are_the_trials_cpus_unless_the_user_set_them(
         {"names": ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "MINE"]}, resources={"cpu": 3}, environment={"MINE": "x"}
     )
     assert driver.first_report(trial) == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "7", "MINE": "x"}
+
+
+def test_allocators_are_set_as_the_user_set_them_once_everything_is_preloaded(
+    local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JE_ARROW_MALLOC_CONF", raising=False)
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", "dirty_decay_ms:5")
+    assert forkserver.preloading_environment(os.environ)["_RJEM_MALLOC_CONF"] == (
+        "dirty_decay_ms:5,background_thread:false"
+    )
+    driver = local(shows_environment)
+    trial = driver.launch({"names": ["JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF"]})
+    assert driver.first_report(trial) == {"JE_ARROW_MALLOC_CONF": None, "_RJEM_MALLOC_CONF": "dirty_decay_ms:5"}
 
 
 @pytest.mark.torch

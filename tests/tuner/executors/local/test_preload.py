@@ -52,6 +52,18 @@ def test_what_a_function_takes_is_looked_up_before_the_fork(monkeypatch: pytest.
     assert function.check_signature(train) == "reporter"
 
 
+def test_a_global_is_confirmed_by_its_value_in_this_process_alone() -> None:
+    wanted = [
+        ("tuner.executors.local.preload", "_FORK_SAFE", preload._FORK_SAFE),
+        ("tuner.executors.local.preload", "_FORK_SAFE", ("other",)),
+        ("tuner.executors.local.preload", "is_not_there", None),
+        ("a.module.that.is.not.there", "x", None),
+        ("tuner.executors.local.executor", "LocalExecutor.worker", "trainables.runtime.worker"),
+        ("tuner.executors.local.executor", "LocalExecutor.is_not_there", None),
+    ]
+    assert preload.has_globals(wanted) == [0, 4]
+
+
 def test_what_is_wrong_with_a_trainable_is_left_to_the_trial_to_say() -> None:
     def takes_nothing() -> None: ...
 

@@ -186,7 +186,7 @@ def test_a_process_that_was_killed_while_it_waited_is_not_missed(drive: Any) -> 
     assert result["pid"] != before and trials.starts("t1") == [result["pid"]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_notice_to_one_that_waits_has_it_give_back_what_it_has(drive: Any, watch: Any, number: int) -> None:
     trials = drive()
     waiting = watch(trials.run()["pid"])

@@ -71,7 +71,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Finished experiments: "mixed" has all that can go wrong in it, "asha" decisions, "pbt" a lineage."""
+    """Finished experiments: "mixed" has all that can go wrong in it, "asha" decisions, "pbt" a lineage.
+
+    "space" has parameters of each scale.
+    """
     where = tmp_path_factory.mktemp("results")
     script = ROOT / "tests" / "scripts" / "runs_for_the_page.py"
     subprocess.run([sys.executable, script, where], check=True, cwd=where, capture_output=True, text=True, timeout=100)

@@ -27,6 +27,18 @@ def test_the_first_page_lists_the_experiments_with_links_to_them(visit: Visit) -
     assert page.url == visit.served.root + "e/mixed/"
 
 
+def test_the_list_of_experiments_follows_none_of_them(visit: Visit) -> None:
+    page = visit.to("")
+    with page.expect_request("**/e/mixed/events?*"):
+        page.get_by_role("link", name="mixed").click()
+
+    with page.expect_event("requestfailed", lambda request: "/e/mixed/events?" in request.url):  # the page ends it
+        page.get_by_label("All experiments").click()
+
+    with page.expect_request("**/e/mixed/events?*"):
+        page.go_back()
+
+
 def test_the_overview_says_best_counts_failures_and_what_would_be_lost(visit: Visit, results: Path) -> None:
     page = visit.to("e/mixed/")
     best = tune.ExperimentAnalysis(results / "mixed").best_trial
@@ -35,7 +47,7 @@ def test_the_overview_says_best_counts_failures_and_what_would_be_lost(visit: Vi
     found = page.get_by_role("region", name="Best so far")
     found.get_by_role("link", name=best.trial_id).wait_for()
     assert "score (max)" in found.inner_text() and "checkpoint_000004" in found.inner_text()
-    assert "4 of 4 trials" in page.get_by_role("region", name="Progress").inner_text()
+    assert "4 of 4 trials ended" in page.get_by_role("region", name="Progress").inner_text()
     assert "If this machine died now" in page.get_by_role("region", name="Safety").inner_text()
     assert f"ValueError: no more {NASTY}" in page.get_by_role("region", name="Failures", exact=False).first.inner_text()
 
@@ -84,6 +96,10 @@ def test_a_filter_is_in_the_address_and_in_every_view(visit: Visit, results: Pat
         ("score = NaN", {2}),
         ("score != nan", {0, 1, 3}),
         ("onerror", {1, 3}),
+        ("state = done", {0, 2, 3}),
+        ("state = failed", {1}),
+        ("state != Done", {1}),
+        ("state = terminated", {0, 2, 3}),
         ("score >= 0 kind != good", {1, 3}),
         ("", {0, 1, 2, 3}),
     ],

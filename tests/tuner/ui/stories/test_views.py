@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,60 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
   return fillText.call(this, text, ...at);
 };
 """
+
+
+@pytest.mark.parametrize(("x", "is_linear"), [("drop", True), ("rate", False), ("loss", True)])
+def test_an_axis_has_the_scale_and_the_choices_of_the_space(visit: Visit, x: str, is_linear: bool) -> None:
+    """All of them were tried over three powers of ten or more."""
+    visit.page.add_init_script(WRITTEN)
+    page = visit.to(f"e/space/parameters?plot=scatter&x={x}&y=batch")
+    drawn(page, f"batch over {x}")
+
+    ticks = {float(text) for text in page.evaluate("written") if text[0].isdigit()}
+    assert {tick for tick in ticks if tick > 1} == {32, 64}
+    along = sorted(ticks - {32, 64})
+    steps = {round(after - before, 9) for before, after in pairwise(along)}
+    assert len(along) > 3 and (len(steps) == 1) is is_linear
+
+
+def test_an_axis_has_another_scale_where_that_is_chosen(visit: Visit) -> None:
+    visit.page.add_init_script(WRITTEN)
+    page = visit.to("e/space/parameters?plot=scatter&x=drop&y=loss")
+    drawn(page, "loss over drop")
+    page.evaluate("written.splice(0)")
+
+    page.get_by_label("scale").select_option("log")
+
+    page.wait_for_url("**scale=log")
+    drawn(page, "loss over drop")
+    assert {"1e-4", "0.001", "0.01"} < set(page.evaluate("written"))
+
+
+def test_the_overview_draws_a_metric_over_a_log_scale_where_that_is_chosen(visit: Visit) -> None:
+    visit.page.add_init_script(WRITTEN)
+    page = visit.to("e/space/")
+    drawn(page, "loss of each trial")
+    assert "1e-4" not in page.evaluate("written.splice(0)")
+
+    page.get_by_label("log scale").check()
+
+    page.wait_for_url("**log=1")
+    drawn(page, "loss of each trial")
+    assert "1e-4" in page.evaluate("written")
+
+
+def test_the_bar_of_progress_begins_with_what_has_ended(visit: Visit) -> None:
+    page = visit.to("e/asha/?at=60")
+    progress = page.get_by_role("region", name="Progress")
+    progress.get_by_text("of 60 trials ended").wait_for()
+
+    ended = int(progress.locator("strong").inner_text())
+    bar = progress.locator(".bar")
+    states = bar.locator("i").evaluate_all("all => all.map((each) => [each.className, each.offsetWidth])")
+    whole = bar.evaluate("bar => bar.offsetWidth")
+    assert states[0][0] == "TERMINATED" and 0 < ended < 60
+    assert states[0][1] == pytest.approx(whole * ended / 60, abs=2)
+    assert sum(width for _, width in states) < whole * 0.9, "what is not created yet is empty"
 
 
 def test_an_axis_of_counts_has_whole_ticks_also_where_a_drag_has_zoomed_in(visit: Visit) -> None:
