@@ -13,7 +13,7 @@ import abc
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any, Protocol, TypeVar
 
 from trainables.checkpoint_config import RECENCY, CheckpointConfig, CheckpointStrategy, ScoreOrder
@@ -168,6 +168,11 @@ class Best(_Counting):
     metric: str
     order: ScoreOrder = "max"
     literal: tuple[str, ScoreOrder] | None = field(default=None, compare=False, repr=False)
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Unpickle. Experiments of earlier versions have no `literal`."""
+        for each, value in zip(fields(self), [*state, None], strict=False):
+            object.__setattr__(self, each.name, value)
 
     def __post_init__(self) -> None:
         _Counting.__post_init__(self)
