@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
+import msgspec
 
 from trainables import tagged
 from trainables.errors import MetricError
@@ -75,8 +75,8 @@ def write_line(result: Mapping[str, Any]) -> bytes:
 def read_line(line: bytes) -> Any:
     """What a line of `result.json` holds. Raises ValueError for one that is damaged."""
     try:
-        row = orjson.loads(line)
-    except ValueError:
+        row = msgspec.json.decode(line)  # orjson makes floats of large integers
+    except (msgspec.DecodeError, ValueError, RecursionError):
         row = json.loads(line)  # slower, and it knows NaN and Infinity
     if b'"$"' in line and _has_only_tags(row):
         with suppress(ValueError, TypeError, LookupError):

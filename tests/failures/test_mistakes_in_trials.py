@@ -19,22 +19,23 @@ IN_TRIALS = [
             "metric='los'",
             "first result",
             "did you mean 'loss'?",
-            ON,
+            "resume the run",
             "TUNE_DISABLE_STRICT_METRIC_CHECKING=1",
             "to continue",
+            ON,
         ),
     ),
     Mistake(
         "a wrong metric",
         'tune.run(train, metric="accuracy", num_samples=3)',
         "MetricMissingError",
-        ("metric='accuracy'", "has ended", "reported were: loss", ON, "to continue"),
+        ("metric='accuracy'", "has ended", "reported were: loss", "to continue", ON),
     ),
     Mistake(
         "a wrong metric under ASHA",
         'tune.run(train, metric="acc", scheduler="asha", num_samples=3)',
         "MetricMissingError",
-        ("metric='acc'", "has ended", "reported were: loss", ON, "to continue"),
+        ("metric='acc'", "has ended", "reported were: loss", "to continue", ON),
     ),
     Mistake(
         "no report at all", "def f(config): pass\ntune.run(f)", "MetricMissingError", ("reported nothing", REPORTS, ON)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tuner as tune
@@ -109,6 +109,7 @@ ROWS = st.lists(st.dictionaries(st.sampled_from("abcd"), VALUES, min_size=1), mi
 
 
 @given(ROWS)
+@example([{"a": 2**64 + 1}])
 def test_any_values_come_back(rows: list[dict[str, Any]]) -> None:
     text = export.WRITERS[".csv"](rows).decode()
     for row, read in zip(rows, csv.DictReader(io.StringIO(text, newline="")), strict=True):
