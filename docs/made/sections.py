@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-ALSO = re.compile(r"^also: (.*)$", re.DOTALL)
+ALSO = re.compile(r"^(?:<!--\s*)?also: (.*?)(?:\s*-->)?\s*$", re.DOTALL)
 """A comment `<!-- also: WORDS -->` below a heading: what people call it."""
 LEFT_OUT = ("project/", "reference/api/")
 """Pages of the project, of which a reader looks for no answer, and names, which Sphinx finds by itself."""
@@ -28,8 +28,9 @@ def _rows(env: Any, name: str) -> Iterator[list[str]]:
         if section[0].astext().startswith("ray."):  # a table of names, of which nobody asks in words
             continue
         own = [child for child in section.children if not isinstance(child, nodes.section)]
-        comments = [ALSO.match(each.astext()) for child in own for each in child.findall(nodes.comment)]
-        said = " ".join(child.astext() for child in own[1:] if not isinstance(child, nodes.comment))
+        hidden = (nodes.comment, nodes.raw)  # versions of the Markdown parser make one or the other of a comment
+        comments = [ALSO.match(child.astext()) for child in own if isinstance(child, hidden)]
+        said = " ".join(child.astext() for child in own[1:] if not isinstance(child, hidden))
         words = " ".join(dict.fromkeys(re.findall(r"\w+", said.lower())))
         also = " ".join(found[1] for found in comments if found)
         yield [name, str(file), section["ids"][0] if number else "", title, own[0].astext(), also, words]
